@@ -1810,7 +1810,7 @@ def random_number_whose_generator_is_put_back():
     return fn, lambda i: torch.manual_seed(i // 3) and None
 
 
-@kind(refused=LOOKS.format("PyTorch"))
+@kind(refused=r"seeds PyTorch's random numbers \(at .*frozen_kinds.py")
 def random_number_whose_state_is_put_back():
     n, get, put = net(), torch.random.get_rng_state, torch.random.set_rng_state
 
@@ -1819,6 +1819,20 @@ def random_number_whose_state_is_put_back():
         number = torch.rand(()).item()
         put(state)
         return n(x) * number
+    return fn, lambda i: torch.manual_seed(i // 3) and None
+
+
+@kind()
+def state_that_is_to_be_as_before():
+    """As Megatron's tracker of random numbers asks."""
+    n = net()
+
+    def fn(x):
+        state = torch.get_rng_state()
+        noise = torch.rand_like(x)
+        if not torch.equal(state, torch.get_rng_state()):
+            raise ValueError("numbers of the CPU's were drawn")
+        return n(x) + noise
     return fn, lambda i: torch.manual_seed(i // 3) and None
 
 

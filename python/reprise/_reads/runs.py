@@ -31,9 +31,11 @@ _FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines
 _SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink",
                      "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access"))
 _SEEDS = frozenset(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"))
-_LOOKS = frozenset(("get_rng_state", "initial_seed"))  # functions that tell of a generator's state
+# torch.get_rng_state is none: Megatron's trackers compare with it that a draw on the GPU left the CPU's alone.
+_LOOKS = frozenset(("initial_seed",))  # functions that tell of a generator's state
 _LOOKING = frozenset(("get_state", "clone_state", "initial_seed", "get_offset"))  # and methods of a generator
 _SETTING = frozenset(("manual_seed", "seed", "set_offset", "set_state"))  # and those that set it
+_OF_STATES = _SEEDS | _LOOKS
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
 _WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | _LOOKS | _LOOKING | _SETTING | frozenset((
@@ -132,7 +134,7 @@ def _effect_of_torch(name, module):
         return None
     if name in _SEEDS:
         return _SEEDED
-    return _LOOKED if name in _LOOKS and (module == "torch.random" or name == "initial_seed") else None
+    return _LOOKED if name in _LOOKS else None
 
 
 def _program_line(frame):
@@ -423,7 +425,13 @@ def _monitor(run):
 
     def start(code, offset):
         run.started(code)
-        return monitoring.DISABLE  # once is enough; compilers call millions of functions
+        if code.co_name not in _OF_STATES:
+            return monitoring.DISABLE  # once is enough; compilers call millions of functions
+        frame = sys._getframe(1)
+        found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
+        if found is not None and threading.get_ident() == run.thread:  # PyTorch's own calls are told nowhere else
+            run.seeded(found, _caller(frame), frame.f_locals.get("new_state"))
+        return None
 
     def resume(code, offset):
         run.resumed(code)
@@ -450,8 +458,10 @@ def _monitor(run):
     monitoring.restart_events()
     _monitored.setdefault(run.thread, []).append(pauses)
     torch_private.around_compilations(_paused)
+    put_back = _numpys_state_told(run)
 
     def end():
+        put_back()
         if monitoring.get_tool(tool) != _TOOL:
             return
         others = [other for other in _monitored.pop(run.thread, ()) if other is not pauses]
