@@ -1919,7 +1919,7 @@ def generator_that_a_call_makes():
     return fn, lambda i: seeds.__setitem__(0, i // 3)
 
 
-@kind(refused="increase offset|in capture mode")
+@kind(refused="increase offset|in capture mode|not told of")
 def generator_of_the_device_that_is_put_back():
     n = net()
 
