@@ -81,7 +81,8 @@ def played(driver, stream):
             ExternalStream=lambda handle, device: types.SimpleNamespace(
                 stream_id=handle, device_index=0, device_type=1),
             get_rng_state=None, set_rng_state=None,
-            current_device=lambda: 0, empty_cache=lambda: None, random=types.SimpleNamespace(get_rng_state=None, set_rng_state=None)),
+            current_device=lambda: 0, empty_cache=lambda: None, memory_snapshot=lambda *_: [],
+            random=types.SimpleNamespace(get_rng_state=None, set_rng_state=None)),
         _C=types.SimpleNamespace(
             _cuda_clearCublasWorkspaces=lambda: None, _cuda_getCurrentRawStream=lambda index: stream(),
             _cuda_getCurrentStream=lambda index: (0, 0, 1), _cuda_setStream=lambda **stream: None,

@@ -171,9 +171,8 @@ class Capture:
             private = torch_private.of(self.torch)
             private.end_pool(self.device.index, self.segments.id)
             if worked:
-                empty = [segment["address"] for segment in self.torch.cuda.memory_snapshot()
-                         if tuple(segment["segment_pool_id"]) == tuple(self.segments.id)
-                         and segment["device"] == self.device.index and not segment["active_size"]]
+                empty = [segment["address"] for segment in self.torch.cuda.memory_snapshot(self.segments.id)
+                         if segment["device"] == self.device.index and not segment["active_size"]]
                 found = [(block[0], address) for address in empty for block in [_C.call_block(address)] if block]
                 for _, address in sorted(found):
                     _C.call_leave(address)

@@ -526,7 +526,7 @@ def _profile(run):
 def _numpys_state_told(run):
     """Methods of NumPy's generators are none that a profile is told of: while the run lasts, a function stands for
     the one that tells of its own generator's state. Returns what ends that."""
-    random = getattr(sys.modules.get("numpy"), "random", None)
+    random = _numpy_random()  # or the look would import it
     get_state = getattr(random, "get_state", None)
     if get_state is None:
         return lambda: None
