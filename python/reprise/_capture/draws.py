@@ -125,6 +125,7 @@ class Capture:
         self.stream = stream
         self.generators = generators
         self.segments = pool
+        self.keeps = False  # does what the run leaves in its segments outlive it?
         self.states = states.States(torch, device, generators[0] if generators else None, base)
         self.drawn = None  # Drawn, once the run has ended and drew
         self.pool = None   # of PyTorch's capture
@@ -166,13 +167,15 @@ class Capture:
 
     def _end_segments(self, worked):
         """Segments that nothing lies in are freed as far as the capture goes, in the order in which the run took
-        them: no later graph has to leave them alone. PyTorch has them until the pool goes."""
+        them: no later graph has to leave them alone. PyTorch has them until the pool goes. Only of runs whose
+        memory is kept, as a snapshot takes milliseconds in a large process."""
         if self.segments is not None:
             private = torch_private.of(self.torch)
             private.end_pool(self.device.index, self.segments.id)
-            if worked:
-                empty = [segment["address"] for segment in self.torch.cuda.memory_snapshot(self.segments.id)
-                         if segment["device"] == self.device.index and not segment["active_size"]]
+            if worked and self.keeps:
+                empty = [segment["address"] for segment in self.torch.cuda.memory_snapshot()
+                         if tuple(segment["segment_pool_id"]) == tuple(self.segments.id)
+                         and segment["device"] == self.device.index and not segment["active_size"]]
                 found = [(block[0], address) for address in empty for block in [_C.call_block(address)] if block]
                 for _, address in sorted(found):
                     _C.call_leave(address)

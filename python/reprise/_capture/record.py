@@ -335,6 +335,7 @@ class Work:
                 self._run_eagerly(addresses)
             return
         here = Run(self.torch, self.device, stream, self.generators, self.draws, self.base)
+        here.capture.keeps = self.keep
         self.runs.append(here)
         self.active = None
         sizes = [e.bytes for e in self.extents] + (self.outputs or [])
