@@ -46,9 +46,6 @@ class Wanted(_C.Error):
         super().__init__("a tensor on the CPU is used by its value")
 
 
-READS_DRAWN = ("it reads random numbers that are drawn on the CPU. Draw them on the GPU, or pass them as tensors")
-
-
 class NoRoom(_C.Error):
     """More is moved than there is room for: bytes of (constants, computed values)."""
 
@@ -279,7 +276,8 @@ class Run:
 
     def want(self, which, level):
         if DRAWN in which:
-            self.raises(Refused(READS_DRAWN))
+            self.raises(Refused("it reads random numbers that are drawn on the CPU. Draw them on the GPU, or "
+                                "pass them as tensors"))
         self.raises(Wanted(which, level))
 
     def _check_written(self, func, args, hanging):

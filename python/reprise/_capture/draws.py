@@ -168,7 +168,7 @@ class Capture:
     def _end_segments(self, worked):
         """Segments that nothing lies in are freed as far as the capture goes, in the order in which the run took
         them: no later graph has to leave them alone. PyTorch has them until the pool goes. Only of runs whose
-        memory is kept, as a snapshot takes milliseconds in a large process."""
+        memory is kept, as the snapshot is of all that the process has."""
         if self.segments is not None:
             private = torch_private.of(self.torch)
             private.end_pool(self.device.index, self.segments.id)
