@@ -3,6 +3,7 @@
 usage: gpu_compile_modes.py [--install] ..."""
 
 import copy
+import ctypes
 import importlib.util
 import threading
 import unittest
@@ -204,6 +205,29 @@ class Modes(Served):
                 self.assertEqual([shape["replays"] for shape in step.shapes()], [5], step.failures())
                 if what == "nothing":
                     self.assertGreaterEqual(sum(calls), 6)  # three layers, twice
+
+    def test_compiled_code_reads_a_draw(self):
+        """What is compiled for the CPU takes an address, and reads there. No mode is told of that."""
+        torch._dynamo.reset()
+        read = []
+
+        def by_address(module, inputs):
+            def run(*args):
+                for one in args:
+                    if isinstance(one, torch.Tensor) and one.device.type == "cpu":
+                        read.append(ctypes.c_float.from_address(one.data_ptr()).value)
+                return module(*args)
+            return run
+        net = Dropping(0.0, torch.compile(lambda drawn: drawn * 2, backend=by_address)).cuda()
+        step, x = reprise.graphed(net), torch.randn(4, 32, device="cuda")
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for i in range(6):
+                torch.manual_seed(i)
+                got = step(x + i)
+                torch.manual_seed(i)
+                self.assertTrue(torch.equal(got, net(x + i)))
+        self.assertGreaterEqual(len(read), 3 * 6)
 
     def test_calls_in_which_others_are_captured_tell_nothing(self):
         class Choice:

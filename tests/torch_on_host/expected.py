@@ -46,8 +46,8 @@ RUNS = {
     "gpu_objects.py --install": 66,
     "gpu_compile.py": 32,  # and one from Python 3.12
     "gpu_compile.py --install": 30,  # likewise
-    "gpu_compile_modes.py": 20,
-    "gpu_compile_modes.py --install": 18,
+    "gpu_compile_modes.py": 21,
+    "gpu_compile_modes.py --install": 19,
     "gpu_compile_sizes.py": 22,
     "gpu_compile_sizes.py --install": 22,
     "gpu_compile_trees.py": 13,

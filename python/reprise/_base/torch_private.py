@@ -337,10 +337,12 @@ def around_compilations(context):
 
 
 def fake_tensors():
-    """(FakeTensorMode, FakeTensor), whose tensors have a device and no values; None where they are not."""
+    """(FakeTensorMode, FakeTensor, forbid), whose tensors have a device and no values; None where they are not.
+    Behind forbid(tensor) an access to the address of its memory raises. Else code of C++ reads at address 0."""
     try:
         module = importlib.import_module("torch._subclasses.fake_tensor")
-        return module.FakeTensorMode, module.FakeTensor
+        forbid = importlib.import_module("torch._C")._set_throw_on_mutable_data_ptr
+        return module.FakeTensorMode, module.FakeTensor, forbid
     except (ImportError, AttributeError):
         return None
 

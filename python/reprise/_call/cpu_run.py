@@ -508,7 +508,7 @@ class Compiled(Run):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._real = {}  # by the storage of what stands in: what was drawn
-        self._mode, self._kind = torch_private.fake_tensors()
+        self._mode, self._kind, self._forbid = torch_private.fake_tensors()
 
     def _dispatch(self, func, args, kwargs):
         if self._is_behind:
@@ -525,6 +525,7 @@ class Compiled(Run):
             return func(*args, **kwargs)
         real = self._draw(func, args, kwargs, ())
         made = self._mode().from_tensor(real)
+        self._forbid(made)  # compiled code takes its address, and reads
         at = storage_of(made)
         self._real[at], self._known[at] = real, self._known[storage_of(real)]
         self._uniform.add(at)
