@@ -132,8 +132,10 @@ RP_API uint64_t rp_heap_pool_bytes(struct rp_heap *heap, uint32_t pool);
 /* rp_heap_empty_cache for this pool, kept memory too; blocks that wait for other streams stay. */
 RP_API rp_status rp_heap_empty_pool(struct rp_heap *heap, uint32_t pool, struct rp_error *err);
 /* Ends the block's life: work enqueued so far may use it. Work on streams named with rp_heap_use is
- * waited for, by events, before the block is used again. RP_ERROR_INVALID_ARGUMENT when the address
- * is not that of a live block, with what is there instead. */
+ * waited for, by events, before the block is used again: by nobody as long as little memory waits,
+ * and by the stream of the next allocation that would map more, where it is more than 64 MiB and a
+ * sixteenth of what is mapped. RP_ERROR_INVALID_ARGUMENT when the address is not that of a live
+ * block, with what is there instead. */
 RP_API rp_status rp_heap_free(struct rp_heap *heap, uint64_t address, struct rp_error *err);
 /* Says that work on `stream`, other than the stream of its allocation, uses the block (PyTorch's
  * record_stream). */

@@ -6,6 +6,7 @@
 #include "heap_fixture.h"
 
 #include <stdio.h>
+#include <time.h>
 
 static struct heap_fixture f;
 
@@ -201,6 +202,69 @@ static void waiting_is_polled_seldom(void **state)
     /* At most 26 looks, each with 5 calls: context and mode, there and back, and one event. */
     assert_true(rpi_driver_fault_calls() <= 26 * 5);
     assert_true(rpi_driver_fault_calls() > 0);
+    heap_gate_open(&gate);
+    heap_close(&f);
+}
+
+/* A program that is far ahead of the device, whose blocks another stream uses. */
+static void much_that_waits_is_followed(void **state)
+{
+    (void)state;
+    struct heap_gate gate = HEAP_GATE_INIT;
+    uint64_t blocks[6];
+    open_plain();
+    heap_hold(&f, f.streams[1], &gate);
+    for (int i = 0; i < 6; i++) {
+        blocks[i] = heap_take(&f, 40 * MIB, f.streams[0]);
+        assert_int_equal(f.driver->cuMemsetD8Async(blocks[i], 1, MIB, f.streams[0]), 0);
+        assert_int_equal(f.driver->cuMemsetD8Async(blocks[i] + MIB, 1, MIB, f.streams[1]), 0);
+        HEAP_OK(&f, rp_heap_use(f.heap, blocks[i], f.streams[1], &f.err));
+        heap_give(&f, blocks[i]);
+        if (i < 2) { /* the stream is ahead as long as little waits */
+            assert_int_equal(f.driver->cuStreamSynchronize(f.streams[0]), 0);
+        } else {
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); /* time to run, if it could */
+            assert_int_equal(f.driver->cuStreamQuery(f.streams[0]), CUDA_ERROR_NOT_READY);
+        }
+    }
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(blocks[i], blocks[i % 2]);
+    assert_int_equal(heap_stat(&f, "reserved_bytes.all.peak"), 80 * MIB);
+    for (int i = 0; i < 6; i++) {
+        blocks[i] = heap_take(&f, 20 * MIB, f.streams[0]);
+        HEAP_OK(&f, rp_heap_use(f.heap, blocks[i], f.streams[1], &f.err));
+    }
+    for (int i = 0; i < 6; i++)
+        heap_give(&f, blocks[i]);
+    int64_t waiting = heap_stat(&f, "active.all.current");
+    heap_take(&f, 20 * MIB, f.streams[0]); /* no more than it needs */
+    assert_int_equal(heap_stat(&f, "active.all.current"), waiting);
+    assert_int_equal(heap_stat(&f, "num_sync_all_streams"), 0);
+    heap_gate_open(&gate);
+    heap_close(&f);
+}
+
+static void a_capturing_stream_follows_nothing(void **state)
+{
+    (void)state;
+    struct heap_gate gate = HEAP_GATE_INIT;
+    CUgraph graph = NULL;
+    open_plain();
+    heap_hold(&f, f.streams[1], &gate);
+    uint64_t blocks[4];
+    for (int i = 0; i < 4; i++) {
+        blocks[i] = heap_take(&f, 40 * MIB, f.streams[0]);
+        HEAP_OK(&f, rp_heap_use(f.heap, blocks[i], f.streams[1], &f.err));
+        if (i == 1)
+            assert_int_equal(
+                f.driver->cuStreamBeginCapture(f.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED), 0);
+    }
+    for (int i = 0; i < 4; i++)
+        heap_give(&f, blocks[i]);
+    heap_take(&f, 40 * MIB, f.streams[0]);
+    assert_int_equal(heap_stat(&f, "reserved_bytes.all.current"), 200 * MIB);
+    assert_int_equal(f.driver->cuStreamEndCapture(f.streams[0], &graph), 0);
+    f.driver->cuGraphDestroy(graph);
     heap_gate_open(&gate);
     heap_close(&f);
 }
@@ -542,6 +606,8 @@ int main(void)
         cmocka_unit_test(nothing_is_free),
         cmocka_unit_test(used_blocks_wait_for_their_users),
         cmocka_unit_test(waiting_is_polled_seldom),
+        cmocka_unit_test(much_that_waits_is_followed),
+        cmocka_unit_test(a_capturing_stream_follows_nothing),
         cmocka_unit_test(its_own_stream_is_no_other),
         cmocka_unit_test(captures_are_not_disturbed),
         cmocka_unit_test(free_chunks_are_given_back),

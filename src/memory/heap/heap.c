@@ -253,6 +253,9 @@ static enum rpi_heap_outcome try_own(struct rpi_shelf *shelf, struct request *re
     rpi_shelf_poll(shelf, true, false);
     enum rpi_heap_outcome outcome =
         rpi_shelf_take(shelf, request->bytes, request->requested, request->stream, true, &block);
+    if (outcome == RPI_HEAP_MISS && rpi_shelf_follow(shelf, request->bytes))
+        outcome = rpi_shelf_take(shelf, request->bytes, request->requested, request->stream, true,
+                                 &block);
     if (outcome == RPI_HEAP_MISS && grow) {
         struct rpi_heap_scope scope;
         CUresult result = rpi_heap_enter(heap, &scope);

@@ -332,6 +332,10 @@ void rpi_shelf_wait(struct rpi_shelf *shelf, struct rpi_heap_block *block);
  * own. `finish`: waits for them (growth is held). Returns false when blocks are left that only
  * wait for growth to be held. */
 bool rpi_shelf_poll(struct rpi_shelf *shelf, bool slow, bool finish);
+/* Where more than a share of the heap's memory waits in the shelf, its stream waits for the oldest
+ * blocks, and they are free, until `bytes` fit or no more than that share waits. Returns whether
+ * they fit. No thread waits. growth is held; in a scope of its own. */
+bool rpi_shelf_follow(struct rpi_shelf *shelf, uint64_t bytes);
 /* Whether it is time to poll, as far as an allocation that may find a block anyway is concerned. */
 bool rpi_shelf_poll_due(struct rpi_shelf *shelf);
 

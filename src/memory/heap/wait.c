@@ -8,6 +8,10 @@
  * Looks cost driver calls, so an allocation that need not find a waiting block looks only now and
  * then: each look in vain doubles the number of allocations until the next, up to 64. Events of one
  * stream happen in order, so a stream found busy once is not asked again in the same look.
+ *
+ * A program that runs far ahead of the device would have the heap map memory for each of its steps.
+ * So where much waits already, the shelf's stream waits for the events in place of the host, and
+ * takes the oldest blocks at once.
  */
 #include "base/held.h"
 #include "memory/heap/heap.h"
@@ -15,6 +19,11 @@
 #include <assert.h>
 
 enum { MOST_GAP = 64, BUSY_STREAMS = 8 };
+
+/* What may wait in a shelf before its stream does: the larger of this, which leaves room for batches
+ * that are fetched ahead, and of that share of what the heap has mapped. */
+#define LEAST_WAITING ((int64_t)64 << 20)
+enum { WAITING_SHARE = 16 };
 
 struct look {
     bool finish;
@@ -131,6 +140,15 @@ static bool is_over(struct rpi_shelf *shelf, struct rpi_heap_use *use, struct lo
     return false;
 }
 
+static void drop_use(struct rpi_shelf *shelf, struct rpi_heap_use *use)
+{
+    if (use->elsewhere)
+        shelf->heap->driver->cuEventDestroy(use->event);
+    else
+        keep_event(shelf, use->event);
+    rpi_free(use);
+}
+
 static void drop_finished_uses(struct rpi_shelf *shelf, struct rpi_heap_block *block,
                                struct look *look)
 {
@@ -142,11 +160,7 @@ static void drop_finished_uses(struct rpi_shelf *shelf, struct rpi_heap_block *b
             continue;
         }
         *link = use->next;
-        if (use->elsewhere)
-            shelf->heap->driver->cuEventDestroy(use->event);
-        else
-            keep_event(shelf, use->event);
-        rpi_free(use);
+        drop_use(shelf, use);
     }
 }
 
@@ -177,6 +191,50 @@ bool rpi_shelf_poll(struct rpi_shelf *shelf, bool slow, bool finish)
     shelf->poll_gap = any ? 1 : shelf->poll_gap * 2 > MOST_GAP ? MOST_GAP : shelf->poll_gap * 2;
     shelf->poll_in = shelf->poll_gap - 1;
     return all;
+}
+
+/* Has the shelf's stream wait for all that uses the block. False: it can't, for a use at least. */
+static bool follow(struct rpi_shelf *shelf, struct rpi_heap_block *block)
+{
+    assert(block->state == RPI_HEAP_WAITING && block->range->shelf == shelf);
+    const struct rp_driver *driver = shelf->heap->driver;
+    while (block->uses) {
+        struct rpi_heap_use *use = block->uses;
+        if (!use->event || driver->cuStreamWaitEvent(shelf->stream, use->event, 0) != CUDA_SUCCESS)
+            return false;
+        block->uses = use->next;
+        drop_use(shelf, use);
+    }
+    return true;
+}
+
+bool rpi_shelf_follow(struct rpi_shelf *shelf, uint64_t bytes)
+{
+    rpi_assert_held(&shelf->heap->growth);
+    assert(rpi_heap_is_locked(&shelf->lock));
+    int64_t most = shelf->heap->totals.reserved_bytes[RPI_HEAP_ALL].current / WAITING_SHARE;
+    if (most < LEAST_WAITING)
+        most = LEAST_WAITING;
+    struct rpi_heap_scope scope;
+    if (shelf->gauges.waiting_bytes <= most ||
+        rpi_heap_enter(shelf->heap, &scope) != CUDA_SUCCESS)
+        return false;
+    bool runs = rpi_heap_stream_runs(shelf->heap, shelf->stream), fits = false;
+    struct rpi_heap_block **link = &shelf->waiting;
+    while (runs && *link && !fits && shelf->gauges.waiting_bytes > most) {
+        struct rpi_heap_block *block = *link, *next = block->left;
+        if (!follow(shelf, block)) {
+            link = &block->left;
+            continue;
+        }
+        *link = next;
+        if (!next)
+            shelf->waiting_end = link;
+        rpi_shelf_give(shelf, block, true);
+        fits = rpi_heap_bins_find(&shelf->bins, bytes) != NULL;
+    }
+    rpi_heap_leave(shelf->heap, &scope);
+    return fits;
 }
 
 bool rpi_shelf_poll_due(struct rpi_shelf *shelf)
