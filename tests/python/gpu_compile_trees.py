@@ -9,7 +9,7 @@ import unittest
 
 import torch
 
-from inductor_case import Served, each_way
+from inductor_case import LITE, Served, each_way
 
 
 class Trees(Served):
@@ -30,6 +30,8 @@ class Trees(Served):
     @each_way
     def test_written_results_of_another_graph(self, name, way):
         """And written inputs from elsewhere: both by graphs, where trees skip the latter."""
+        if LITE and torch.__version__.startswith("2.14."):
+            self.skipTest("Inductor without Triton writes code there that returns what it has deleted")
         made, written = way(lambda x: x + 1), way(lambda x: x.add_(2))
         with torch.no_grad():
             for i in range(5):

@@ -147,7 +147,7 @@ class Memory(unittest.TestCase):
             beside = largest_block()
             del kept  # the heap would give it back
             return before - free, before - beside, before - largest_block()
-        for _ in range(20):  # other programs may take memory in between
+        for _ in range(100):  # other programs may take memory in between
             above, lost, left = told()
             if abs(above) < 256 << 20 and abs(lost - taken) < 64 << 20 and abs(left) < 64 << 20:
                 break

@@ -354,6 +354,8 @@ class Spawned(Everywhere, Case):
             x.sum()
 
     def test_a_tensor_is_let_go_of_while_its_stream_captures(self):
+        if not INSTALL:
+            self.skipTest("PyTorch waits for the stream in a destructor, which ends the process")
         x = self.ask("make", (100,))
         y = torch.ones(4, device="cuda")
         graph = torch.cuda.CUDAGraph()
