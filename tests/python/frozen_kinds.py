@@ -32,6 +32,7 @@ import weakref
 import torch
 
 import reprise
+from torch.nn import Parameter
 
 KINDS = {}
 SIZE = 16
@@ -1998,3 +1999,117 @@ def a_line_that_is_printed():
         print("called", file=sys.stderr)
         return n(x)
     return fn, lambda i: None
+
+
+# ---- What code asks of its arguments -----------------------------------------------------------------
+
+def now_and_then(one, other):
+    """Of call i the argument that it gets beside the input: the other one in the middle calls."""
+    return lambda i: (other() if i // 3 == 1 else one(),)
+
+
+def weight(*size):
+    maker = torch.Generator().manual_seed(5)
+    return torch.randn(*(size or (SIZE, SIZE)), generator=maker).cuda()
+
+
+@kind(refused=r"asks of an argument is it a leaf \(`is_leaf`\)", grad=True)
+def an_argument_that_is_a_leaf():
+    w = weight().requires_grad_()
+    return lambda x, w: x @ w if w.is_leaf else x @ w * 2.0, now_and_then(lambda: w, lambda: w * 1.0)
+
+
+@kind(refused=r"asks of an argument what it was computed by \(`grad_fn`\)", grad=True)
+def an_argument_that_was_computed():
+    w = weight().requires_grad_()
+    return lambda x, w: x @ w if w.grad_fn is None else x @ w * 2.0, now_and_then(lambda: w, lambda: w * 1.0)
+
+
+@kind(refused=r"where it begins in its memory \(`storage_offset`\)")
+def an_argument_within_another():
+    w, more = weight(), weight(3, SIZE, SIZE)
+    return lambda x, w: x @ w if w.storage_offset() == 0 else x @ w * 2.0, now_and_then(lambda: w, lambda: more[1])
+
+
+@kind(refused=r"where it begins in its memory \(`storage_offset`\)")
+def an_argument_in_an_object_within_another():
+    class Some:
+        def __init__(self, w):
+            self.w = w
+    w, more = weight(), weight(3, SIZE, SIZE)
+    return lambda x, some: x @ some.w if some.w.storage_offset() == 0 else x @ some.w * 2.0, now_and_then(
+        lambda: Some(w), lambda: Some(more[1]))
+
+
+@kind(refused=r"is it of inference mode \(`is_inference`\)")
+def an_argument_of_inference_mode():
+    def other():
+        with torch.inference_mode():
+            return weight()
+    return lambda x, w: x @ w * 2.0 if w.is_inference() else x @ w, now_and_then(weight, other)
+
+
+@kind(refused=r"how often it was written to \(`_version`\)")
+def an_argument_that_was_written_to():
+    w, other = weight(), weight()
+    other.mul_(1.0)
+    return lambda x, w: x @ w if w._version == 0 else x @ w * 2.0, now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused="an argument has named dimensions")
+def an_argument_with_named_dimensions():
+    w = weight()
+    return lambda x, w: x @ w.rename(None) * (2.0 if w.names[0] else 1.0), now_and_then(
+        lambda: w, lambda: w.rename("a", "b"))
+
+
+@kind(refused=r"is it a parameter \(`Parameter`\)")
+def an_argument_that_is_a_parameter():
+    w = weight()
+    other = torch.nn.Parameter(w, requires_grad=False)
+    return lambda x, w: x @ w * (2.0 if isinstance(w, torch.nn.Parameter) else 1.0), now_and_then(
+        lambda: w, lambda: other)
+
+
+@kind(refused=r"asks of an argument whether it wants a gradient \(`requires_grad`\)")
+def an_argument_that_wants_a_gradient():
+    w, other = weight(), weight().requires_grad_()
+    return lambda x, w: x @ w * (2.0 if w.requires_grad else 1.0), now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused=r"asks of an argument its gradient \(`grad`\)")
+def an_argument_with_a_gradient():
+    w, other = weight(), weight()
+    other.grad = torch.ones_like(other)
+    return lambda x, w: x @ (w if w.grad is None else w * 2.0 + w.grad), now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused=r"asks for an attribute that the program gave an argument \(`scale`\)")
+def an_argument_with_an_attribute():
+    w, other = weight(), weight()
+    other.scale = 3.0
+    return lambda x, w: x @ w * getattr(w, "scale", 1.0), now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused=r"asks for an attribute that the program gave an argument \(`scale`\)")
+def an_argument_whose_attributes_are_looked_through():
+    w, other = weight(), weight()
+    other.scale = 3.0
+    return lambda x, w: x @ w * vars(w).get("scale", 1.0), now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused=r"is it a parameter \(`Parameter`\)")
+def an_argument_that_is_a_global_parameter():
+    w = weight()
+    other = Parameter(w, requires_grad=False)
+    return lambda x, w: x @ w * (2.0 if isinstance(w, Parameter) else 1.0), now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused=r"where it begins in its memory \(`storage_offset`\)")
+def an_argument_that_later_code_asks_of():
+    """What that asks is known behind its runs."""
+    w, more = weight(), weight(3, SIZE, 2 * SIZE)
+
+    def wide(x, w):
+        return (x @ w if w.storage_offset() == 0 else x @ w * 2.0)[:, :SIZE]
+    return lambda x, w: x @ w if w.shape[1] == SIZE else wide(x, w), now_and_then(lambda: w, lambda: more[1])

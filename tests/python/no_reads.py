@@ -6,6 +6,7 @@ import types
 from reprise._call.shortage import Shortages
 from reprise._call.waiting import Waiting
 from reprise._effects.containers import Regiven
+from reprise._reads.asks import NOTHING
 from reprise._reads.hyperparameters import Hyperparameters
 from reprise._reads.news import News
 from reprise._reads.numbers import Numbers
@@ -45,6 +46,14 @@ class NoReads:
     @staticmethod
     def looks_at_wishes():
         return True
+
+    @staticmethod
+    def asked():
+        return NOTHING
+
+    @staticmethod
+    def refusal(asked, tensor, is_split, is_whole):
+        return None
 
     @staticmethod
     def snapshot():

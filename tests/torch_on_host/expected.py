@@ -92,7 +92,7 @@ RUNS = {
     "memory.py": 10,
     "memory.py --install": 10,  # and five with --all
     "estimate.py": 7,
-    "gpu_frozen.py": 177,
+    "gpu_frozen.py": 192,
     "gpu_frozen.py --install": 177,
     "kinds.py": 13,
     "kinds.py --install": 13,

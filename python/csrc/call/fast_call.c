@@ -31,6 +31,10 @@ struct fast_call {
     PyObject *grad_enabled, *inference, *autocast, *current_device;
     PyObject *requires_grad, *is_neg; /* names */
     bool is_grad, is_inference;
+    /* What the callable's code asks of its arguments: whether they want gradients, where none are
+     * computed too; attributes that the program gave them; and what are_like looks at, or NULL. */
+    bool asks_wishes, asks_attributes;
+    PyObject *are_like;
     struct rpp_guard guard;
     struct rpp_shape_table shapes;
     struct rpp_object_table objects; /* looked through under the guard */
@@ -46,6 +50,7 @@ static void drop_all(struct fast_call *fast)
     rpp_shapes_clear(&fast->shapes);
     rpp_objects_clear(&fast->objects);
     rpp_guard_drop(&fast->guard);
+    Py_CLEAR(fast->are_like);
 }
 
 static PyObject *fast_call_clear(PyObject *self, PyObject *unused)
@@ -73,8 +78,9 @@ static bool is_plain(const struct fast_call *fast, PyObject *tensor, bool *out_w
 {
     PyObject *negated =
         rpp_tensor_layout.known ? NULL : PyObject_CallMethodObjArgs(tensor, fast->is_neg, NULL);
-    PyObject *wants = fast->is_grad ? PyObject_GetAttr(tensor, fast->requires_grad) : NULL;
-    bool plain = (rpp_tensor_layout.known || negated == Py_False) && (!fast->is_grad || wants);
+    bool asks = fast->is_grad || fast->asks_wishes;
+    PyObject *wants = asks ? PyObject_GetAttr(tensor, fast->requires_grad) : NULL;
+    bool plain = (rpp_tensor_layout.known || negated == Py_False) && (!asks || wants);
     *out_wants = wants == Py_True;
     Py_XDECREF(negated);
     Py_XDECREF(wants);
@@ -92,10 +98,40 @@ static bool are_plain(const struct fast_call *fast, struct rpp_inputs *inputs)
     return true;
 }
 
+static bool has_attributes(PyObject *tensor)
+{
+    PyObject *given = PyObject_GenericGetDict(tensor, NULL);
+    bool has = !given || PyDict_Size(given) != 0;
+    Py_XDECREF(given);
+    PyErr_Clear();
+    return has;
+}
+
+/* Do the tensors answer what the callable's code asks of them as those of a capture do? */
+static bool answer_alike(const struct fast_call *fast, const struct rpp_inputs *inputs)
+{
+    for (size_t i = 0; fast->asks_attributes && i < inputs->tensor_count; i++)
+        if (has_attributes(inputs->objects[i]))
+            return false;
+    if (!fast->are_like)
+        return true;
+    PyObject *tensors = PyTuple_New((Py_ssize_t)inputs->tensor_count);
+    for (size_t i = 0; tensors && i < inputs->tensor_count; i++)
+        PyTuple_SetItem(tensors, (Py_ssize_t)i, Py_NewRef(inputs->objects[i]));
+    PyObject *are_like = Py_NewRef(fast->are_like); /* the call may let others set the guard anew */
+    PyObject *said = tensors ? PyObject_CallFunctionObjArgs(are_like, tensors, NULL) : NULL;
+    bool alike = said == Py_True;
+    Py_XDECREF(said);
+    Py_DECREF(are_like);
+    Py_XDECREF(tensors);
+    PyErr_Clear();
+    return alike;
+}
+
 static bool modes_fit(const struct fast_call *fast, struct rpp_inputs *inputs)
 {
     return says(fast->grad_enabled, fast->is_grad) && says(fast->inference, fast->is_inference) &&
-           says(fast->autocast, false) && are_plain(fast, inputs);
+           says(fast->autocast, false) && are_plain(fast, inputs) && answer_alike(fast, inputs);
 }
 
 static bool is_reads_or_none(PyObject *object)
@@ -103,22 +139,38 @@ static bool is_reads_or_none(PyObject *object)
     return object == Py_None || rpp_is_reads(object);
 }
 
-/* set_guard(tensors, dicts, handle class, grad, inference, params, reads, members, origins): what
- * holds from now on. params: those whose requires_grad matters; reads, members, origins: a Reads or
- * None each. */
+/* Notes what the callable's code asks of its arguments: None, or (wishes, attributes, are_like or
+ * None). False with an exception set. */
+static bool set_asks(struct fast_call *fast, PyObject *asks)
+{
+    PyObject *are_like = Py_None;
+    int wishes = 0, attributes = 0;
+    if (asks != Py_None && !PyArg_ParseTuple(asks, "ppO", &wishes, &attributes, &are_like))
+        return false;
+    fast->asks_wishes = wishes;
+    fast->asks_attributes = attributes;
+    fast->are_like = are_like == Py_None ? NULL : Py_NewRef(are_like);
+    return true;
+}
+
+/* set_guard(tensors, dicts, handle class, grad, inference, params, reads, members, origins, asks):
+ * what holds from now on. params: those whose requires_grad matters; reads, members, origins: a
+ * Reads or None each; asks: as of set_asks. */
 static PyObject *fast_call_set_guard(PyObject *object, PyObject *arguments)
 {
     struct fast_call *fast = (struct fast_call *)object;
     PyObject *tensors, *dicts, *handles, *params;
-    PyObject *reads = Py_None, *members = Py_None, *origins = Py_None;
+    PyObject *reads = Py_None, *members = Py_None, *origins = Py_None, *asks = Py_None;
     int grad, inference;
-    if (!PyArg_ParseTuple(arguments, "O!O!OppO!|OOO", &PyTuple_Type, &tensors, &PyTuple_Type,
+    if (!PyArg_ParseTuple(arguments, "O!O!OppO!|OOOO", &PyTuple_Type, &tensors, &PyTuple_Type,
                           &dicts, &handles, &grad, &inference, &PyTuple_Type, &params, &reads,
-                          &members, &origins))
+                          &members, &origins, &asks))
         return NULL;
     if (!is_reads_or_none(reads) || !is_reads_or_none(members) || !is_reads_or_none(origins))
         return PyErr_Format(PyExc_TypeError, "set_guard takes a Reads or None");
     drop_all(fast);
+    if (!set_asks(fast, asks))
+        return NULL;
     if (rpp_guard_set(&fast->guard, fast->exchange, tensors, dicts, handles, params,
                       reads == Py_None ? NULL : reads, members == Py_None ? NULL : members,
                       origins == Py_None ? NULL : origins) != 0)
@@ -568,6 +620,7 @@ static int fast_call_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(fast->guard.params);
     Py_VISIT(fast->guard.reads);
     Py_VISIT(fast->guard.members);
+    Py_VISIT(fast->are_like);
     int found = rpp_objects_traverse(&fast->objects, visit, arg);
     return found ? found : rpp_shapes_traverse(&fast->shapes, visit, arg);
 }
@@ -617,8 +670,8 @@ static PyMethodDef methods[] = {
      "registered until these counts."},
     {"set_guard", fast_call_set_guard, METH_VARARGS,
      "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None, members=None, "
-     "origins=None): "
-     "what must not change; of params, whether they want gradients."},
+     "origins=None, asks=None): "
+     "what must not change; of params, whether they want gradients; of arguments, what code asks."},
     {NULL, NULL, 0, NULL},
 };
 

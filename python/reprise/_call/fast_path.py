@@ -61,7 +61,7 @@ class FastPath:
             self._taker.is_guarded())
 
     def _modes_now(self):
-        return (self._torch.is_grad_enabled(), self._torch.is_inference_mode_enabled())
+        return (self._torch.is_grad_enabled(), self._torch.is_inference_mode_enabled(), self._reads.asked())
 
     def guard(self, guarded):
         """What shapes are added to. Where it was not guarded it is, and knows no shapes."""
@@ -70,9 +70,11 @@ class FastPath:
         watch, modes = self._watch, self._modes_now()
         tensors, modules = ((), ()) if self._frozen else (watch.tensors, watch.modules)
         params = watch.params if self._reads.looks_at_wishes() and not self._frozen else ()
-        self._taker.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes,
+        *modes_of_torch, asked = modes
+        asks = None if asked.is_nothing else (asked.wishes, asked.attributes, self._reads.are_like(asked))
+        self._taker.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes_of_torch,
                               tuple(params), self._reads.handle, None if self._frozen else watch.members,
-                              self._answers and self._answers.handle)
+                              self._answers and self._answers.handle, asks)
         self._modes, self._number = modes, self._reads.number
         self.guards += 1
         return self._taker

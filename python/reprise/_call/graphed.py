@@ -592,6 +592,9 @@ class Graphed:
         except Unfollowed as why:
             gathers = isinstance(why, Answered) and self._answers.may_gather(self._cpu_family(key))
             return (self._run_gathering(key, tensors, args, kwargs),) if gathers else None
+        except Uncapturable as why:
+            self._rests.note(leaves, spec, any_values=True)
+            return (self._eager(args, kwargs, str(why)),)
         except Changed as error:
             return (self._run_changing(group, error, args, kwargs),)
         except Unobserved as error:
@@ -618,7 +621,6 @@ class Graphed:
         self._refusals.worked(group, leaves)
         self._rests.captured(leaves, spec)
         self._fresh += 1
-        self._reads.learn([leaf for leaf in self._others(leaves) if not is_plain(leaf)])
         self._keep(self._stored(key), shape)
         return shape
 
@@ -813,11 +815,25 @@ class Graphed:
         if why is not None:
             raise NewValues(why)
         key = (family, self._numbers.values(family, values), self._modes(device, family[:2]))
+        self._check_asked(leaves, tensors)
         try:
             return tensors, (key, self._pattern(key))
         except TypeError:
             raise Uncapturable("an argument that is no tensor cannot be hashed, so that a change "
                                "of it would go unseen") from None
+
+    def _check_asked(self, leaves, tensors):
+        """Raises Uncapturable where code asks of an argument what its stand-in in a capture would not answer
+        alike."""
+        asked = self._reads.asked()
+        for tensor in tensors:
+            if asked.is_nothing and not tensor.__dict__:
+                continue
+            is_split = self._torch.is_grad_enabled() and self._grad != "whole"
+            is_whole = any(leaf is tensor for leaf in leaves)
+            why = self._reads.refusal(asked, tensor, is_split, is_whole)
+            if why is not None:
+                raise Uncapturable(why)
 
     def _sort(self, leaves):
         """The tensors on the device among the leaves; what each leaf is; the values of the others; and
@@ -863,6 +879,9 @@ class Graphed:
                                "not see change. Move it to the GPU before the call")
         if tensor.layout is not self._torch.strided or tensor.is_nested or tensor.is_conj() or tensor.is_neg():
             raise Uncapturable("an argument is a sparse or nested tensor, or a lazy view")
+        if tensor.has_names():
+            raise Uncapturable("an argument has named dimensions, which results of a graph have not. Pass "
+                               "x.rename(None)")
 
     def _object(self, leaf):
         """What a call depends on of an argument that is an object, and (tensor, places) of each tensor that
@@ -1000,7 +1019,11 @@ class Graphed:
         survives, it is taken again with what it made."""
         Graphed.captures += 1
         with uncollected():
-            return self._capture_again(key, *call)
+            made = self._capture_again(key, *call)
+        leaves, tensors = call[:2]
+        self._reads.learn([leaf for leaf in self._others(leaves) if not is_plain(leaf)])
+        self._check_asked(leaves, tensors)  # what the runs executed is known now
+        return made
 
     def _capture_again(self, key, *call):
         compiled = torch_private.frames_compiled()

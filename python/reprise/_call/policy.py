@@ -259,7 +259,7 @@ class Judged(Graphed):
             start = time.perf_counter()
             try:
                 shape = self._capture(key, leaves, tensors, spec, has_kwargs, self._verify)
-            except Unfollowed:  # such calls have another key from now on
+            except (Unfollowed, Uncapturable):  # such calls have another key from now on, or none
                 case.choice.captured(False, (time.perf_counter() - start) * 1000)
                 self._cases.pop(key, None)
                 return

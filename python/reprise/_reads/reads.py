@@ -18,7 +18,7 @@ import weakref
 from .. import _C
 from .._base.interrupts import Interrupts
 from .._base.warn import warn
-from . import alike, switches
+from . import alike, asks, switches
 from .alike import codes_of
 from .arguments import Arguments
 from .runs import Effect, Executed, Run, place_of
@@ -60,6 +60,7 @@ class Reads:
         self._knows_code = self._follows_more  # what it will execute, most likely
         self.values = Values(torch, roots, known=self._known, executed=self.executed,
                              is_compiled=self.is_compiled)
+        self._asks = asks.Asks(torch)
         self.number = None
         self._numbers = collections.OrderedDict()
         self._made = 0
@@ -318,6 +319,18 @@ class Reads:
         """Does it matter which parameters want gradients? Without gradients to code alone that asks."""
         walk = self.values.walk
         return self.torch.is_grad_enabled() or (walk is not None and "requires_grad" in walk.names)
+
+    def asked(self):
+        """What code asks of tensors among the arguments, an asks.Asked."""
+        return self._asks.asked(self.values.walk)
+
+    def are_like(self, asked):
+        """As of asks.Asks."""
+        return self._asks.are_like(asked)
+
+    def refusal(self, asked, tensor, is_split, is_whole):
+        """As of asks.Asks."""
+        return self._asks.refusal(self.values.walk, asked, tensor, is_split, is_whole)
 
     @property
     def walks(self):

@@ -230,11 +230,22 @@ class Walk(_C.Walk):
                              (made.obstacles, self.obstacles), (made.cautions, self.cautions)):
             mine += others
         made.globals |= self.globals
+        made._maybe |= self._maybe
+        made._dynamic_classes |= self._dynamic_classes
         made.know_classes(self._classes)
         return made
 
     def know_classes(self, classes):
         self._classes.update(classes)
+
+    @property
+    def asks_for_what_may_lack(self):
+        """Does code ask for attributes that objects need not have?"""
+        return bool(self._maybe or self.dynamic or self._dynamic_classes)
+
+    def asks_for(self, name):
+        """Does code ask for an attribute of this name?"""
+        return name in self.names or ((self.dynamic or bool(self._dynamic_classes)) and not name.startswith("_"))
 
     def _progress(self):
         return (len(self.names), self.dynamic, len(self._dynamic_classes), len(self._shared), len(self._scopes),
