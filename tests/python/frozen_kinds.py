@@ -2113,3 +2113,63 @@ def an_argument_that_later_code_asks_of():
     def wide(x, w):
         return (x @ w if w.storage_offset() == 0 else x @ w * 2.0)[:, :SIZE]
     return lambda x, w: x @ w if w.shape[1] == SIZE else wide(x, w), now_and_then(lambda: w, lambda: more[1])
+
+
+# ---- Arguments that are the same one -------------------------------------------------------------------
+
+@kind()
+def an_argument_that_is_another():
+    w, other = weight(), weight()
+    return lambda x, a, b: x @ (a if a is b else a + b), lambda i: (w, other if i // 3 == 1 else w)
+
+
+@kind()
+def an_argument_that_lies_where_another_does():
+    w = weight()
+    return lambda x, a, b: x @ (a if a is b else a + b), lambda i: (w, w.view_as(w) if i // 3 == 1 else w)
+
+
+@kind()
+def an_empty_argument_that_is_another():
+    e, other = weight(0, 1), weight(0, 1)
+    return lambda x, a, b: x * (1.0 if a is b else 2.0), lambda i: (e, other if i // 3 == 1 else e)
+
+
+@kind(grad=True)
+def an_argument_with_gradients_that_is_another():
+    """The gradient of what is two arguments is the sum of both."""
+    w, other = weight().requires_grad_(), weight().requires_grad_()
+
+    def backward(x, a, b):
+        return x @ (a * a if a is b else a * a + b)
+
+    def change(i):
+        a, b = w, w.view_as(w) if i // 3 == 1 else w
+        return a, b
+    return backward, change
+
+
+@kind()
+def an_object_that_is_another():
+    class Some:
+        scale = 2.0
+    one, other = Some(), Some()
+    return lambda x, a, b: x * a.scale if a is b else x * b.scale * 3.0, lambda i: (
+        one, other if i // 3 == 1 else one)
+
+
+@kind()
+def an_object_whose_tensor_is_another():
+    class Some:
+        def __init__(self, w):
+            self.w = w
+    w = weight()
+    same, apart = Some(w), Some(w.view_as(w))
+    return lambda x, w, some: x @ some.w * (2.0 if some.w is w else 1.0), lambda i: (
+        w, apart if i // 3 == 1 else same)
+
+
+@kind()
+def an_argument_on_the_cpu_that_is_another():
+    one, other = torch.ones(3), torch.ones(3)
+    return lambda x, a, b: x * (a if a is b else a + b).cuda()[0], lambda i: (one, other if i // 3 == 1 else one)

@@ -33,6 +33,35 @@ def script_step(x):
     return loss.detach()
 
 
+class Same(unittest.TestCase):
+    """A tensor that is two arguments."""
+
+    def test_one_gradient(self):
+        def fn(a, b):
+            return (a * a * b).sin() if a is b else a * a + b
+
+        def found(call):
+            values = []
+            for i in range(6):
+                w = torch.linspace(0, 1, 8, device="cuda").requires_grad_()
+                a = w if i % 2 else w * (i + 1)
+                call(a, a).sum().backward()
+                values.append(w.grad)
+                if i % 2:
+                    once, = torch.autograd.grad(call(w, w).sum(), w, create_graph=True)
+                    values += [once.detach(), *torch.autograd.grad(once.square().sum(), w)]
+            return values
+
+        made = reprise.graphed(fn)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for i, (got, want) in enumerate(zip(found(made), found(fn))):
+                torch.testing.assert_close(got, want, msg=lambda text, i=i: f"{i}: {text}")
+        self.assertFalse(made.failures(), made.failures())
+        self.assertGreater(sum(s["replays"] for s in made.shapes()), 8)
+        self.assertTrue(all("gradients of gradients" in str(w.message) for w in said if "reprise" in str(w.message)))
+
+
 class Waiting(unittest.TestCase):
     """Calls while earlier ones wait for their backward passes, beside an eager twin."""
 

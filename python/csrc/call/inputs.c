@@ -63,7 +63,16 @@ void rpp_inputs_let_go(struct rpp_inputs *inputs)
         Py_DECREF(inputs->held[--inputs->held_count]);
 }
 
-/* Reads one argument; false where it is for Python. */
+/* Is the object that has this token among the arguments that were read? */
+static bool was_read(const struct rpp_inputs *inputs, const PyObject *token)
+{
+    for (size_t i = 0; i < inputs->count; i++)
+        if (inputs->values[i] == token)
+            return true;
+    return false;
+}
+
+/* Reads one argument; false where it is for Python: an object that is two arguments among others. */
 static bool read_value(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
                        const struct rpp_tensor_types *types, const struct rpp_object_table *known,
                        PyObject *value)
@@ -72,7 +81,12 @@ static bool read_value(struct rpp_inputs *inputs, const struct dl_exchange *exch
     *into = NULL;
     if (type == types->tensor || type == types->parameter)
         return look_at_tensor(inputs, exchange, value);
-    *into = is_constant(value) ? value : look_at_object(inputs, exchange, known, value);
+    if (is_constant(value)) {
+        *into = value;
+        return true;
+    }
+    PyObject *token = look_at_object(inputs, exchange, known, value);
+    *into = token && !was_read(inputs, token) ? token : NULL;
     return *into;
 }
 
@@ -140,6 +154,22 @@ static bool any_overlap(const uint64_t *starts, const uint64_t *bytes, size_t co
     return false;
 }
 
+/* The first tensor that is the same object as one: its own number, where there is none before. */
+static size_t first_same(const struct rpp_inputs *inputs, size_t i)
+{
+    size_t first = 0;
+    while (inputs->objects[first] != inputs->objects[i])
+        first++;
+    assert(first <= i);
+    return first;
+}
+
+/* The same object lies in the same extent, but where it is empty. */
+static bool may_be_the_same(const struct rpp_tensor_form *form, size_t seen)
+{
+    return form->extent != seen || !form->bytes;
+}
+
 bool rpp_inputs_lie(const struct rpp_inputs *inputs, const struct rpp_signature *signature,
                     uint64_t *out_starts)
 {
@@ -149,6 +179,8 @@ bool rpp_inputs_lie(const struct rpp_inputs *inputs, const struct rpp_signature 
         const struct rpp_tensor_form *form = &signature->tensors[i];
         uint64_t start = (uintptr_t)inputs->tensors[i].data - form->offset;
         assert(form->extent <= seen);
+        if (may_be_the_same(form, seen) && first_same(inputs, i) != form->same)
+            return false;
         if (form->extent == seen)
             out_starts[seen++] = start;
         else if (out_starts[form->extent] != start)
@@ -266,6 +298,7 @@ bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs
     bool made = make_room(signature, inputs);
     for (size_t i = 0; made && i < inputs->tensor_count; i++) {
         signature->tensors[i].wants = inputs->wants[i];
+        signature->tensors[i].same = first_same(inputs, i);
         made = sign_tensor(signature, &inputs->tensors[i], inputs->keys[i]);
     }
     if (!made || !find_extents(signature, inputs)) {

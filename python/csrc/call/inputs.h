@@ -47,6 +47,7 @@ struct rpp_signature {
         uint64_t keys;
         size_t extent;   /* that it lies in */
         uint64_t offset; /* there, in bytes */
+        size_t same;     /* the first tensor that is the same object: this one, if no other is */
         bool wants;
     } * tensors;
 };

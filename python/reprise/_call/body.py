@@ -27,11 +27,15 @@ def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, sea
     for i, leaf in enumerate(leaves):
         if i not in here:
             where += [i] if isinstance(leaf, torch.Tensor) else brought(leaf) if brought else ()
+    firsts = firsts_of([leaves[i] for i in here]) or ()  # a tensor on the CPU may be two arguments
+    again = {i: here[first] for i, first in zip(here, firsts) if i != here[first]}
 
     def body(placed):
         given, stand_ins = list(leaves), StandIns()
         for i, tensor in zip(here, cpu.given if here else ()):
             given[i] = tensor
+        for i in again:
+            given[i] = given[again[i]]
         for at, tensor in zip(where, placed):
             if isinstance(at, int):
                 given[at] = tensor
@@ -47,6 +51,18 @@ def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, sea
         return result
 
     return body if cpu is None else cpu.around(body)
+
+
+def firsts_of(values):
+    """Of each of these the number of the first that is the same object; None where all are others."""
+    found = {}
+    firsts = [found.setdefault(id(value), i) for i, value in enumerate(values)]
+    return None if len(found) == len(firsts) else firsts
+
+
+def spread(body, numbers):
+    """The body of these of its tensors, one of which may be several arguments; numbers: None: it takes them all."""
+    return body if numbers is None else lambda placed: body([placed[i] for i in numbers])
 
 
 def _check_attributes(stand_ins):

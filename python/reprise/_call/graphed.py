@@ -39,8 +39,8 @@ from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape, replayed
 from .._shapes.split import Refused, Split
 from .answers import ELSEWHERE, Answers, Asked, Told, Written, written
-from .body import body_of, brings_home, cause_of, clear_frames, is_on_cpu, keeps_containers, keeps_wishes, \
-    marks_given, refusal_in, tells_hooks, tells_open, with_given
+from .body import body_of, brings_home, cause_of, clear_frames, firsts_of, is_on_cpu, keeps_containers, \
+    keeps_wishes, marks_given, refusal_in, spread, tells_hooks, tells_open, with_given
 from .buckets import version_of
 from .cpu_run import Wanted
 from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
@@ -810,6 +810,10 @@ class Graphed:
         values = tuple(values)
         device = self._device(tensors)
         overlap = self._aliasing(tensors) if len(tensors) > 1 else None
+        others = [leaf for leaf in leaves if not is_plain(leaf) and not getattr(leaf, "is_cuda", False)]
+        same = firsts_of([*tensors, *others])
+        if same is not None:
+            overlap = (overlap, *same)
         family = (spec, likes, overlap)
         why = self._news.why(family)
         if why is not None:
@@ -1204,10 +1208,14 @@ class Graphed:
                                 not split and bound is None, tensors)
         numbered = tuple(seat or ())
         prints = Prints() if self._prints and not split else None
-        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu, prints)
         name = self._shape_name(tensors)
         if cpu is not None:
             tensors, verify = tensors + cpu.packed, verify and "capture"
+        numbers, once = firsts_of(tensors), None
+        if split and numbers is not None:  # autograd has one gradient of a tensor that is two arguments
+            once = sorted(set(numbers))
+            tensors, numbers = [tensors[i] for i in once], [once.index(i) for i in numbers]
+        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu, prints, numbers)
         with torch.cuda.device(device):
             if split:
                 pair = Pair(self._cpu, device, cpu)
@@ -1219,7 +1227,8 @@ class Graphed:
                 self._check_brought(made, leaves)
                 brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
                 made.waiting = self._waiting if self._steps_aside else None
-                made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs)
+                made.once = once
+                made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs, numbers)
                 made.tell_asked = self._asked_teller(key)
                 made.let_go(Found(self._reads, found) if found else None)
                 pair.give(made, self._reads.compares)
@@ -1303,21 +1312,23 @@ class Graphed:
             else:
                 self._work(before, device, body, tensors).estimate(into, pool.native, name)
 
-    def _called_again(self, leaves, spec, has_kwargs):
-        """How gradients of gradients call it; of the arguments it keeps those that are no tensors."""
+    def _called_again(self, leaves, spec, has_kwargs, numbers):
+        """How gradients of gradients call it; of the arguments it keeps those that are no tensors. numbers: as of
+        spread."""
         torch, watch = self._torch, self._watch
         which = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         stand_ins = [torch.empty(0) if is_tensor else leaf for is_tensor, leaf in zip(which, leaves)]
-        return Again(torch, self.name, body_of(torch, self._fn, stand_ins, spec, has_kwargs),
-                     lambda: watch.tensors)
+        body = spread(body_of(torch, self._fn, stand_ins, spec, has_kwargs), numbers)
+        return Again(torch, self.name, body, lambda: watch.tensors)
 
-    def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None, cpu=None, prints=None):
+    def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None, cpu=None, prints=None, numbers=None):
         """What the runs of a capture call; before: as _before returned it; aliases: of two graphs; seat, cpu:
-        as for body_of; prints: a Prints, or None."""
+        as for body_of; prints: a Prints, or None; numbers: as of spread."""
         fn = self._fn if aliases is None else aliases.around(self._fn)
         if cpu is not None:
             before.effects.follows_draws = cpu.follows_draws
         body = body_of(self._torch, fn, leaves, spec, has_kwargs, before.effects.filling, self._brought, seat, cpu)
+        body = spread(body, numbers)
         body = keeps_containers(self._torch, body, before.effects.containers)
         body = taking_apart(self._torch, body)
         if prints is not None:

@@ -18,7 +18,7 @@ import weakref
 from .._base.tree import argument_names
 from .._call import make
 from .._call import module as modules
-from .._call.body import body_of, refusal_in
+from .._call.body import body_of, firsts_of, refusal_in
 from .._call.graphed import ATTEMPTS, Graphed
 from .._capture.record import is_alone
 from .._reads.walk import is_plain
@@ -290,6 +290,8 @@ class Root(Lane):
         torch, device = self._torch, self._device(tensors)
         if torch.is_grad_enabled() and (self._watch.trains() or any(t.requires_grad for t in tensors)):
             raise Uncuttable("a marked function is in the way, and callables are cut without gradients only")
+        if firsts_of(tensors) is not None:
+            raise Uncuttable("a marked function is in the way, and a tensor is two of the arguments")
         if not all(isinstance(leaf, torch.Tensor) or is_plain(leaf) for leaf in leaves):
             raise Uncuttable("a marked function is in the way, and an argument is an object")
         kept = [(name, leaf) for name, leaf in zip(argument_names(spec, has_kwargs), leaves)

@@ -67,6 +67,7 @@ class Split:
     found = None     # parameters behind the others that no module has (reached.Found)
     offered = -1     # to the fast path: when, by its guards
     waiting = None   # told of its calls (_call/waiting.py)
+    once = None      # the numbers of the arguments but for those that are one again; None: of all
 
     def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True,
                  watched=None, restore=None):
@@ -364,6 +365,8 @@ class Split:
         """Those leaves of the result that autograd knows, for it to go back through."""
         if self.given:
             give(self.given)
+        if self.once is not None:
+            tensors = [tensors[i] for i in self.once]
         made = self.apply(self, tensors, self.params if self.found is None else self.all_params())
         if self.later:
             asked.hold(made, self.later)
@@ -382,6 +385,8 @@ class Split:
     def is_short(self, tensors):
         """Can the fast path replay calls with these tensors, as one that hands over its arguments in their
         order?"""
+        if self.once is not None:
+            tensors = [tensors[i] for i in self.once]
         return self.effects is None and not self.has_given and self.forward.takes_in_order(tensors, self.cpu) and (
             all(part.cpu is None for part in self.parts()))
 
