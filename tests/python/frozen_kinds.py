@@ -8,6 +8,7 @@ arguments for it. What fn reads keeps still for three calls, or else the kind sa
 import argparse
 import collections
 import configparser
+import contextlib
 import contextvars
 import ctypes
 import dataclasses
@@ -2137,16 +2138,9 @@ def an_empty_argument_that_is_another():
 
 @kind(grad=True)
 def an_argument_with_gradients_that_is_another():
-    """The gradient of what is two arguments is the sum of both."""
-    w, other = weight().requires_grad_(), weight().requires_grad_()
-
-    def backward(x, a, b):
-        return x @ (a * a if a is b else a * a + b)
-
-    def change(i):
-        a, b = w, w.view_as(w) if i // 3 == 1 else w
-        return a, b
-    return backward, change
+    """In gpu_gradients.py it is gone back through."""
+    w = weight().requires_grad_()
+    return lambda x, a, b: x @ (a * a if a is b else a * a + b), lambda i: (w, w.view_as(w) if i // 3 == 1 else w)
 
 
 @kind()
@@ -2173,3 +2167,40 @@ def an_object_whose_tensor_is_another():
 def an_argument_on_the_cpu_that_is_another():
     one, other = torch.ones(3), torch.ones(3)
     return lambda x, a, b: x * (a if a is b else a + b).cuda()[0], lambda i: (one, other if i // 3 == 1 else one)
+
+
+# ---- Hooks of saved tensors ------------------------------------------------------------------------
+
+class Hooked:
+    """A callable whose middle calls are made under hooks of saved tensors; what it returns is a gradient."""
+
+    def __init__(self, call, around):
+        self.call, self.around, self.calls = call, around, 0
+        self.shapes = getattr(call, "shapes", None)
+
+    def __call__(self, x):
+        x = x.requires_grad_()
+        with self.around() if self.calls // 3 == 1 else contextlib.nullcontext():
+            y = self.call(x)
+        self.calls += 1
+        return torch.autograd.grad(y.sum(), x)[0]
+
+
+def hooked(around):
+    """As a kind's function: what wraps it is told of the graphed callable."""
+    n = net()
+
+    def fn(x):
+        return n(x) * x
+    fn.around = lambda call: Hooked(call, around)
+    return fn, lambda i: None
+
+
+@kind(refused="called under hooks of saved tensors", grad=True)
+def hooks_that_change_what_is_saved():
+    return hooked(lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2.0, lambda t: t))
+
+
+@kind(refused="called under hooks of saved tensors", grad=True)
+def what_is_saved_on_the_cpu():
+    return hooked(torch.autograd.graph.save_on_cpu)

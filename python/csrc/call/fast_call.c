@@ -29,6 +29,8 @@ struct fast_call {
     struct rpp_tensor_types types;
     struct rpp_maker maker;
     PyObject *grad_enabled, *inference, *autocast, *current_device;
+    PyObject
+        *hooks_of_saved; /* of (False): None where no hooks take what autograd saves; or NULL */
     PyObject *requires_grad, *is_neg; /* names */
     bool is_grad, is_inference;
     /* What the callable's code asks of its arguments: whether they want gradients, where none are
@@ -128,10 +130,23 @@ static bool answer_alike(const struct fast_call *fast, const struct rpp_inputs *
     return alike;
 }
 
+/* Does autograd save by itself, where it saves anything? */
+static bool saves_plainly(const struct fast_call *fast)
+{
+    if (!fast->is_grad || !fast->hooks_of_saved)
+        return true;
+    PyObject *hooks = PyObject_CallFunctionObjArgs(fast->hooks_of_saved, Py_False, NULL);
+    bool plainly = hooks == Py_None;
+    Py_XDECREF(hooks);
+    PyErr_Clear();
+    return plainly;
+}
+
 static bool modes_fit(const struct fast_call *fast, struct rpp_inputs *inputs)
 {
     return says(fast->grad_enabled, fast->is_grad) && says(fast->inference, fast->is_inference) &&
-           says(fast->autocast, false) && are_plain(fast, inputs) && answer_alike(fast, inputs);
+           says(fast->autocast, false) && saves_plainly(fast) && are_plain(fast, inputs) &&
+           answer_alike(fast, inputs);
 }
 
 static bool is_reads_or_none(PyObject *object)
@@ -571,14 +586,15 @@ static PyObject *fast_call_call(PyObject *object, PyObject *const *arguments, Py
 /* ---- The type ------------------------------------------------------------------------------ */
 
 /* Hot(Tensor, empty_strided, _empty_strided_cuda or None, is_grad_enabled,
- *     is_inference_mode_enabled, is_autocast_enabled, current_device, Parameter) */
+ *     is_inference_mode_enabled, is_autocast_enabled, current_device, Parameter, hooks of saved
+ *     tensors) */
 static PyObject *fast_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
-    PyObject *functions[8] = {NULL};
-    if (!PyArg_ParseTuple(args, "OOOOOOO|O", &functions[0], &functions[1], &functions[2],
-                          &functions[3], &functions[4], &functions[5], &functions[6],
-                          &functions[7]))
+    PyObject *functions[9] = {NULL};
+    if (!PyArg_ParseTuple(args, "OOOOOOO|OO", &functions[0], &functions[1], &functions[2],
+                          &functions[3], &functions[4], &functions[5], &functions[6], &functions[7],
+                          &functions[8]))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct fast_call *fast = (struct fast_call *)alloc(type, 0);
@@ -592,6 +608,7 @@ static PyObject *fast_call_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     fast->inference = Py_NewRef(functions[4]);
     fast->autocast = Py_NewRef(functions[5]);
     fast->current_device = Py_NewRef(functions[6]);
+    fast->hooks_of_saved = Py_XNewRef(functions[8]);
     fast->requires_grad = PyUnicode_InternFromString("requires_grad");
     fast->is_neg = PyUnicode_InternFromString("is_neg");
     if (made && fast->requires_grad && fast->is_neg)
@@ -614,6 +631,7 @@ static int fast_call_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(fast->inference);
     Py_VISIT(fast->autocast);
     Py_VISIT(fast->current_device);
+    Py_VISIT(fast->hooks_of_saved);
     Py_VISIT(fast->guard.tensors);
     Py_VISIT(fast->guard.dicts);
     Py_VISIT(fast->guard.handles);
@@ -640,7 +658,7 @@ static void fast_call_dealloc(PyObject *object)
     rpp_maker_drop(&fast->maker);
     PyObject *held[] = {fast->types.tensor, fast->types.parameter, fast->grad_enabled,
                         fast->inference,    fast->autocast,        fast->requires_grad,
-                        fast->is_neg,       fast->current_device};
+                        fast->is_neg,       fast->current_device,  fast->hooks_of_saved};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_XDECREF(held[i]);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);

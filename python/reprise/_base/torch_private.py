@@ -130,6 +130,15 @@ def _find(torch, path):
     return found
 
 
+def _tried_hooks(torch, ignores_tracing):
+    """Says whether there are hooks by forbidding them, which is refused then; None: there are none."""
+    try:
+        with torch.autograd.graph.disable_saved_tensors_hooks("reprise asks"):
+            return None
+    except RuntimeError:
+        return True
+
+
 def _lie_at(tensors, addresses, indices):
     return all(tensors[i].data_ptr() == addresses[i] for i in indices)
 
@@ -186,8 +195,10 @@ class Private:
                 self._lacks(STATISTICS, f"torch._C.{name}")
         # What compiled programs make tensors with: faster, and needed by nothing.
         self.quick_empty = _find(torch, "_C._dynamo.guards._empty_strided_cuda")
-        # The hooks that take what autograd saves; faster than to try, and needed by nothing.
-        self.hooks_of_saved = _find(torch, "_C._autograd._top_saved_tensors_default_hooks")
+        # The hooks that take what autograd saves, of hooks_of_saved(False); None: there are none. Without the function
+        # it is tried.
+        self.hooks_of_saved = _find(torch, "_C._autograd._top_saved_tensors_default_hooks") or (
+            functools.partial(_tried_hooks, torch))
         # Are functions transformed that are called now (torch.func)? And what lets go of tensors whose
         # transformation is over.
         self.is_transforming = _find(torch, "_C._are_functorch_transforms_active")
@@ -293,6 +304,10 @@ class Private:
         """Is what is called now transformed (torch.func), or within a level of forward differentiation?"""
         return (self.is_transforming is not None and self.is_transforming()) or (
             getattr(self.forward_levels, "_current_level", -1) >= 0)
+
+    def saves_elsewhere(self):
+        """Do hooks take what autograd saves?"""
+        return self.hooks_of_saved(False) is not None
 
     def need(self, feature):
         """Raises Missing where the feature is off."""

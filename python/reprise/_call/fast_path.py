@@ -32,7 +32,7 @@ class FastPath:
             self._taker = _C.FastCall(
                 torch.Tensor, torch.empty_strided, torch_private.of(torch).quick_empty,
                 torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.is_autocast_enabled,
-                torch.cuda.current_device, torch.nn.Parameter)
+                torch.cuda.current_device, torch.nn.Parameter, torch_private.of(torch).hooks_of_saved)
         except (AttributeError, NotImplementedError, TypeError, ValueError):
             self._taker = NoFastPath()  # PyTorch tells nothing of tensors through DLPack's C interface
         self.call = self._taker.call

@@ -56,6 +56,9 @@ from .watch import Watch, find_modules
 MOST_COMPILING = 3  # captures of a shape in which torch.compile compiles, in a row
 TRANSFORMED = ("it is called within a transformation of torch.func (vmap, grad, jvp, ..) or a level of forward "
                "differentiation, which a graph knows nothing of. Graph the function that calls torch.func instead")
+HOOKED = ("it is called under hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks, save_on_cpu, or a "
+          "checkpoint around the call), which see nothing of what a graph keeps for its backward pass. Graph the "
+          "function that calls it under them instead")
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 MOST_COLD = 8  # and beside these on threads that never ran the callable
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
@@ -231,8 +234,9 @@ class Graphed:
     def _call_missed(self, args, kwargs):
         """A call that the fast path does not take."""
         torch = self._torch
-        if torch_private.of(torch).transforms():
-            return self._eager_transformed(args, kwargs)
+        why = self._why_aside()
+        if why is not None:
+            return self._eager_aside(args, kwargs, why)
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
         if self._refusals.has_object_of(leaves) or (self._rests.holds and self._rests.take(leaves, spec)):
             return self._fn(*args, **kwargs)
@@ -247,10 +251,17 @@ class Graphed:
             return self._fn(*args, **kwargs)  # a part of somebody else's capture
         return self._by_graph(key, leaves, tensors, spec, args, kwargs)
 
-    def _eager_transformed(self, args, kwargs):
+    def _why_aside(self):
+        """Why a call is not for a graph, whatever its arguments; None: it may be."""
+        private = torch_private.of(self._torch)
+        if private.transforms():
+            return TRANSFORMED
+        return HOOKED if self._torch.is_grad_enabled() and private.saves_elsewhere() else None
+
+    def _eager_aside(self, args, kwargs, why):
         if self._torch.cuda.is_current_stream_capturing() or is_alone():
             return self._fn(*args, **kwargs)  # a part of somebody else's capture
-        return self._eager(args, kwargs, TRANSFORMED)
+        return self._eager(args, kwargs, why)
 
     def look_ahead(self):
         """Ahead of a call where what is read has other objects of the same values by now: the fast path takes it

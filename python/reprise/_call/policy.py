@@ -97,6 +97,9 @@ class Judged(Graphed):
             return self._finish(result, args, kwargs)
         start = time.perf_counter_ns()
         torch = self._torch
+        why = self._why_aside()
+        if why is not None:
+            return self._eager_aside(args, kwargs, why)
         leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
         if self._rests.holds and self._rests.take(leaves, spec):
             return self._fn(*args, **kwargs)

@@ -7,6 +7,7 @@ from .. import _C
 from .._alloc.install import is_installed
 from .._base import torch_private
 from .._base.tree import flatten
+from .._call.graphed import HOOKED
 from .._capture.record import is_alone
 from .._shapes.shape import replayed
 from .._shapes.split import Split
@@ -17,21 +18,8 @@ MOST_REFUSED = 2  # keys of calls that are refused, before those that differ onl
 SMALL = "its graph would have {} nodes, and one of fewer than {} does not pay"
 
 
-HOOKED = ("it is called under hooks of saved tensors (torch.utils.checkpoint), which have to see the same in "
-          "each run")
-
-
 def _saves_elsewhere(torch):
-    """Do hooks take what autograd saves? Asked by forbidding them, which is refused where there are some, unless
-    PyTorch tells."""
-    hooks = torch_private.of(torch).hooks_of_saved
-    if hooks is not None:
-        return hooks(False) is not None
-    try:
-        with torch.autograd.graph.disable_saved_tensors_hooks("reprise asks"):
-            return False
-    except RuntimeError:
-        return True
+    return torch_private.of(torch).saves_elsewhere()
 
 
 class Lane:
@@ -77,6 +65,11 @@ class Lane:
         else:
             lane = self if not rounds.last_place(0) else self.part.lane_aside()
         return self._fn(*args, **kwargs) if lane is None else lane.own_call(args, kwargs)
+
+    def _why_aside(self):
+        """Calls of a part under hooks are told by _by_graph."""
+        why = super()._why_aside()
+        return None if why is HOOKED and self.part is not self.all_parts.root else why
 
     def _by_graph(self, key, leaves, tensors, spec, args, kwargs):
         if self.part is not self.all_parts.root and self._torch.is_grad_enabled() and (
