@@ -16,6 +16,7 @@ import torch
 
 import reprise
 from reprise import _C
+from reprise._base import torch_private
 from reprise._call import watch
 from training_steps import mlp, whole_step
 from unseen import Unseen
@@ -619,6 +620,51 @@ class Inference(unittest.TestCase):
             install=INSTALL, enough=64 if ON_HOST else 1024)], capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"^this thread has .* of its stack left, .*threading.stack_size.*\n2 graphs$")
+
+    def test_first_graphs_with_gradients_import_nothing(self):
+        """torch.autograd.grad imports SymPy where it is given gradients, for longer than a capture takes."""
+        program = """if True:
+            import sys, torch, reprise
+            if {install}: reprise.install()
+            net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).cuda()
+            x = torch.ones(8, 64, device="cuda")
+            def step(x):
+                net.zero_grad()
+                loss = net(x).sum()
+                loss.backward()
+                return loss.detach()
+            for _ in range(2): step(x)
+            want = [p.grad.clone() for p in net.parameters()]
+            before = set(sys.modules)
+            whole, split = reprise.graphed(step, strict=True), reprise.graphed(net, strict=True)
+            for _ in range(3):
+                whole(x)
+                assert all(map(torch.equal, want, [p.grad for p in net.parameters()]))
+                net.zero_grad()
+                split(x).sum().backward()
+                assert all(map(torch.equal, want, [p.grad for p in net.parameters()]))
+            print(len(whole.shapes()), len(split.shapes()))
+            print(sorted(name for name in set(sys.modules) - before if name in ("sympy", "torch._dynamo")))
+            """
+        done = subprocess.run([sys.executable, "-c", program.format(install=INSTALL)], capture_output=True, text=True,
+                              timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[:2], ["1 2", "[]"])
+
+    def test_gradients_under_a_mode_are_asked_of_pytorch(self):
+        told = []
+
+        class Mode(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                told.append(func)
+                return func(*args, **(kwargs or {}))
+        x = torch.ones(4, device="cuda", requires_grad=True)
+        y, grad = x * 2, torch.ones(4, device="cuda")
+        for mode, asked in ((contextlib.nullcontext(), False), (Mode(), True)):
+            with mode:
+                found, = torch_private.gradients(torch, [y], [x], [grad], retain_graph=True)
+            self.assertEqual(found.tolist(), [2] * 4)
+            self.assertEqual(torch.autograd.grad in told, asked)
 
     def test_what_eager_calls_left_in_the_cache_goes_back(self):
         def fn(x):

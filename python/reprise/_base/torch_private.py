@@ -441,6 +441,17 @@ def go_back(torch, root, gradient):
         run((root,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
+def gradients(torch, roots, wanted, incoming, retain_graph=False, allow_unused=False):
+    """What torch.autograd.grad gives for these gradients of the roots: tensors of the roots' shapes and types, of
+    which there is one for each. That function imports SymPy to compare their shapes, which takes 0.2 s of a process
+    that has not compiled or optimized yet. Where a mode or a subclass has a say, it is called all the same."""
+    run = _find(torch, "autograd._engine_run_backward")
+    tensors = [t for t in (*roots, *wanted) if isinstance(t, torch.Tensor)]
+    if run is None or torch.overrides.has_torch_function(tensors):
+        return torch.autograd.grad(roots, wanted, incoming, retain_graph=retain_graph, allow_unused=allow_unused)
+    return run(tuple(roots), tuple(incoming), retain_graph, False, tuple(wanted), allow_unused, accumulate_grad=False)
+
+
 class _Told:
     """Autograd's engine, of which somebody is told what one thread asks of it."""
 

@@ -416,7 +416,7 @@ class Work:
         with torch.inference_mode(False), torch.enable_grad():
             x = torch.empty(0, device=self.device, requires_grad=True)
             y = x.view(0)
-            torch.autograd.grad(y, x, y.detach())
+            torch_private.gradients(torch, [y], [x], [y.detach()])
 
     def _run_eagerly(self, addresses):
         """Without a capture, to verify one: results are copied to where the outputs go."""

@@ -31,7 +31,7 @@ def clean(torch, device):
     leaf = leaf.detach().requires_grad_()
     root = leaf.view_as(leaf)
     root.register_hook(_C.clean_stack)  # called where a node's own work would be
-    torch.autograd.grad(root, leaf, grad)
+    torch_private.gradients(torch, [root], [leaf], [grad])
 
 
 def drain():

@@ -339,8 +339,8 @@ class Split:
     def _gradients(self, incoming):
         """Those of the arguments and the parameters."""
         aliased = self.aliases.params
-        grads = self.torch.autograd.grad(self.results, self.edges + aliased, incoming, retain_graph=True,
-                                         allow_unused=self.allow_unused or bool(aliased))
+        grads = torch_private.gradients(self.torch, self.results, self.edges + aliased, incoming, retain_graph=True,
+                                        allow_unused=self.allow_unused or bool(aliased))
         count = len(self.edges)
         if any(g is not None for g in grads[count:]):
             raise Refused(BESIDE)
