@@ -413,6 +413,25 @@ class Cuts(Served):
                 self.close(compiled(x), fn(x), name)
 
     @each_of_inductor
+    def test_a_number_on_the_cpu_takes_the_fast_path(self, name, way):
+        def fn(x, scale):
+            return (x * scale).sin() + 1
+        compiled, scale = way(fn), torch.tensor(0.3)
+        with torch.no_grad():
+            for value in (0.3, 0.7, 0.3):
+                scale.fill_(value)
+                for i in range(4):
+                    x = torch.full((8,), float(i + 1), device="cuda")
+                    self.close(compiled(x, scale), fn(x, scale), name)
+            made, = (graphed for graphed in self.new_graphs() if graphed.shapes())
+            self.assertEqual(made.failures(), [])
+            made._key = None  # what calls need that the fast path does not take
+            self.close(compiled(x, scale), fn(x, scale), name)
+            del made._key
+            scale.fill_(0.7)
+            self.close(compiled(x, scale), fn(x, scale), name)
+
+    @each_of_inductor
     def test_unsafe_operators(self, name, way):
         """Operators of that tag run between two graphs."""
         if torch.__version__ < "2.10":

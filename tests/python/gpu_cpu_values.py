@@ -507,6 +507,294 @@ class CpuValues(unittest.TestCase):
                        [(x_of(i), torch.full((WIDE,), float(i))) for i in range(4)], verify=verify)
 
 
+class OnTheFastPath(unittest.TestCase):
+    """Arguments on the CPU leave calls on the fast path, which compares what Python would."""
+
+    def calling(self, fn, *calls, grad=False, **options):
+        """A graphed fn behind some calls, whose results are eager's."""
+        graphed = reprise.graphed(fn, **options)
+        with torch.set_grad_enabled(grad):
+            for _ in range(3):
+                for args in calls:
+                    self.assertEqual(bits(graphed(*args)), bits(fn(*args)))
+        return graphed
+
+    def takes(self, graphed, fn, *args, **kwargs):
+        """Does the fast path take such a call? Then its result is eager's."""
+        made = graphed._fast_call(args, kwargs)
+        if made is not reprise._C.miss:
+            self.assertEqual(bits(made), bits(fn(*args, **kwargs)))
+        return made is not reprise._C.miss
+
+    @torch.no_grad()
+    def test_a_value(self):
+        def by_item(x, t):
+            return x * t.item()
+
+        def by_kernel(x, t):
+            return x * t
+
+        def by_list(x, t):
+            return x * t.tolist()[-1] + 1
+        for fn, t, other in ((by_item, torch.tensor(0.3), torch.tensor(0.4)),
+                             (by_item, torch.tensor(0.0), torch.tensor(-0.0)),
+                             (by_item, torch.tensor(True), torch.tensor(False)),
+                             (by_kernel, torch.tensor(3), torch.tensor(4)),
+                             (by_list, torch.arange(5), torch.tensor([0, 1, 2, 3, 5])),
+                             (by_list, torch.arange(5.0), torch.tensor([0.0, 1.0, 2.0, 3.5, 4.0])),
+                             (by_item, torch.tensor(float("nan")), torch.tensor(float("inf")))):
+            with self.subTest(fn=fn.__name__, t=t):
+                graphed, t = self.calling(fn, (x_of(0), t)), t.clone()
+                self.assertTrue(self.takes(graphed, fn, x_of(1), t))
+                self.assertFalse(self.takes(graphed, fn, x_of(1), other))
+                before = t.clone()
+                t.copy_(other)
+                self.assertFalse(self.takes(graphed, fn, x_of(1), t))
+                for _ in range(2):
+                    self.assertEqual(bits(graphed(x_of(1), t)), bits(fn(x_of(1), t)))
+                self.assertTrue(self.takes(graphed, fn, x_of(2), other))
+                self.assertTrue(self.takes(graphed, fn, x_of(2), before))
+                self.assertEqual(len(graphed.shapes()), 2)
+
+    @torch.no_grad()
+    def test_a_number(self):
+        def fn(x, s):
+            return x * s
+        for dtype in (torch.float, torch.double):
+            graphed = self.calling(fn, (x_of(0), torch.tensor(0.3, dtype=dtype)))
+            for value, is_taken in ((0.3, True), (0.7, True), (-0.3, False), (1.7, False), (1.0, False), (0.0, False),
+                                    (float("nan"), False), (0.2, True)):
+                self.assertEqual(self.takes(graphed, fn, x_of(1), torch.tensor(value, dtype=dtype)), is_taken, value)
+            self.assertEqual(len(graphed.shapes()), 1)
+
+    @torch.no_grad()
+    def test_what_is_moved(self):
+        def fn(x, t, scale, more=None):
+            return x * (t * 2).cuda() * scale.item() + more.cuda() + t.cuda()
+        graphed = reprise.graphed(fn)
+        for i in range(4):
+            call = (x_of(i), torch.arange(float(WIDE)) + i, torch.tensor(2.5))
+            self.assertEqual(bits(graphed(*call, more=torch.tensor(i))), bits(fn(*call, more=torch.tensor(i))))
+        for i in range(4):
+            call = (x_of(i), torch.arange(float(WIDE)) - i, torch.tensor(2.5))
+            self.assertTrue(self.takes(graphed, fn, *call, more=torch.tensor(i + 7)))
+        self.assertFalse(self.takes(graphed, fn, *call[:2], torch.tensor(2.25), more=torch.tensor(7)))
+        grid = torch.arange(4.0 * WIDE).view(WIDE, 4)
+        graphed = self.calling(lambda x, t: x * t.cuda(), (x_of(0), grid[:, 0]))
+        for i in range(4):
+            self.assertTrue(self.takes(graphed, lambda x, t: x * t.cuda(), x_of(i), grid[:, i]))
+        self.assertEqual(len(graphed.shapes()), 1)
+
+    @torch.no_grad()
+    def test_a_part_of_what_is_moved(self):
+        for part in (lambda t: t[WIDE:], lambda t: t[::2], lambda t: t[:WIDE], lambda t: t.view(WIDE, 2).t()[1],
+                     lambda t: t.view(2, WIDE).t()[:, 1]):
+            def fn(x, t):
+                return x * part(t).cuda() + t.cuda()[3]
+            calls = [(x_of(i), torch.arange(2.0 * WIDE) + i) for i in range(3)]
+            graphed = self.calling(fn, *calls)
+            self.assertTrue(self.takes(graphed, fn, x_of(5), torch.ones(2 * WIDE)))
+
+    @torch.no_grad()
+    def test_another_form_is_for_python(self):
+        def fn(x, t):
+            return x * t.cuda()
+        t = torch.arange(float(WIDE))
+        graphed = self.calling(fn, (x_of(0), t))
+        self.assertTrue(self.takes(graphed, fn, x_of(0), t))
+        for other in (t.int(), t.double(), t[None], t[:1], torch.arange(2.0 * WIDE)[::2], t.clone().requires_grad_(),
+                      torch.nn.Parameter(t), torch.nn.Parameter(t, requires_grad=False),
+                      torch.complex(t, t).conj().imag, t.cuda()):
+            with self.subTest(other=other):
+                self.assertFalse(self.takes(graphed, fn, x_of(0), other))
+        self.assertFalse(self.takes(graphed, fn, t, x_of(0)))
+        empty = t.clone()
+        empty.untyped_storage().resize_(0)
+        self.assertIs(graphed._fast_call((x_of(0), empty), {}), reprise._C.miss)
+        with torch.inference_mode():
+            made = torch.arange(float(WIDE))
+        self.assertFalse(self.takes(graphed, fn, x_of(0), made))
+        both = self.calling(lambda x, y: x * y.cuda() if x.is_cuda else x.cuda() - y, (t, t.cuda()), (t.cuda(), t))
+        self.assertEqual(len(both.shapes()), 2)
+        self.assertEqual(bits(both(t, t.cuda())), bits(t.cuda() * 0))
+        self.assertEqual(bits(both(t.cuda(), t)), bits(t.cuda() * t.cuda()))
+
+    @torch.no_grad()
+    def test_one_that_wants_a_gradient_is_told_as_before(self):
+        graphed = self.calling(lambda x, t: x * t.cuda(), (x_of(0), torch.arange(float(WIDE))))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            graphed(x_of(0), torch.arange(float(WIDE)).requires_grad_())
+        self.assertIn("an argument is a tensor on the CPU", str(said[0].message))
+
+    @torch.no_grad()
+    def test_values_that_do_not_lie_in_a_row_are_for_python(self):
+        def fn(x, t):
+            return x * t.tolist()[1]
+        base = torch.arange(8.0)
+        graphed = self.calling(fn, (x_of(0), base[::2]))
+        self.assertFalse(self.takes(graphed, fn, x_of(0), base[::2]))
+        self.assertEqual(bits(graphed(x_of(0), base[1::2])), bits(fn(x_of(0), base[1::2])))
+
+    @torch.no_grad()
+    def test_a_value_that_another_thread_writes_behind_the_look_at_the_key(self):
+        def fn(x, t):
+            return x * t.item()
+        t = torch.tensor(2.0)
+        graphed = self.calling(fn, (x_of(0), torch.tensor(5.0)))
+        shorten = graphed._shorten
+
+        def late(*args):
+            t.fill_(3.0)
+            return shorten(*args)
+        graphed(x_of(0), t)
+        graphed._shorten = late
+        graphed(x_of(0), t)
+        del graphed._shorten
+        self.assertEqual(t.item(), 3.0)
+        self.assertEqual(bits(graphed(x_of(0), t)), bits(fn(x_of(0), t)))
+
+    @torch.no_grad()
+    def test_a_number_that_another_thread_writes_behind_the_comparison(self):
+        def fn(x, s):
+            return x * s
+        graphed, s = self.calling(fn, (x_of(0), torch.tensor(0.3))), torch.tensor(0.4)
+        cpu = next(iter(graphed._shapes.values())).cpu
+        place = cpu.place
+
+        def late(tensors):
+            cpu.place = place
+            s.neg_()
+            return place(tensors)
+        cpu.place = late
+        self.assertEqual(bits(graphed(x_of(0), s)), bits(fn(x_of(0), torch.tensor(-0.4))))
+
+    @torch.no_grad()
+    def test_numbers_of_many_threads(self):
+        graphed, wrong, x = self.calling(lambda x, s: x * 0 + s, (x_of(0), torch.tensor(10.25))), [], x_of(0)
+
+        def work(number):
+            with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+                for _ in range(150):
+                    if graphed(x, torch.tensor(number + 2.25))[0, 0].item() != number + 2.25:
+                        wrong.append(number)
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(before)
+        self.assertEqual(wrong, [])
+
+    @torch.no_grad()
+    def test_what_a_further_capture_learns(self):
+        def fn(x, t, is_moved):
+            return x * t.cuda() if is_moved else x * t.tolist()[0]
+        t, u = torch.arange(float(WIDE)), torch.ones(WIDE)
+        graphed = self.calling(fn, (x_of(0), t, True))
+        self.assertTrue(self.takes(graphed, fn, x_of(0), u, True))
+        self.assertEqual(bits(graphed(x_of(0), t, False)), bits(fn(x_of(0), t, False)))
+        self.assertFalse(self.takes(graphed, fn, x_of(0), u, True))
+        for _ in range(2):
+            self.assertEqual(bits(graphed(x_of(0), u, True)), bits(fn(x_of(0), u, True)))
+        self.assertEqual(len(graphed.shapes()), 3)
+
+    @torch.no_grad()
+    def test_values_that_come_back_between_new_ones(self):
+        graphed = reprise.graphed(lambda x, t: x * t.item())
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for i in range(14):
+                for value in (0.0, 0.0, i + 1.0):
+                    self.assertEqual(bits(graphed(x_of(0), torch.tensor(value))), bits(x_of(0) * value))
+        self.assertEqual([str(w.message) for w in said if "reprise" in str(w.message)], [])
+        self.assertEqual(len(graphed.shapes()), 15)
+
+    @torch.no_grad()
+    def test_a_changed_table_is_not_for_the_fast_path(self):
+        table = torch.ones(WIDE)
+        find = weakref.ref(table)  # no name leads there
+
+        def fn(x, t):
+            return x * (t * find()).cuda()
+        graphed = self.calling(fn, (x_of(0), torch.arange(float(WIDE))))
+        self.assertTrue(self.takes(graphed, fn, x_of(0), torch.ones(WIDE)))
+        table.fill_(2.0)
+        self.assertFalse(self.takes(graphed, fn, x_of(0), torch.ones(WIDE)))
+        self.assertEqual(bits(graphed(x_of(0), torch.ones(WIDE))), bits(fn(x_of(0), torch.ones(WIDE))))
+
+    @torch.no_grad()
+    def test_an_argument_that_is_a_result(self):
+        def fn(t, x, y):
+            return x, y * t.item(), y
+        graphed, t, x, y = reprise.graphed(fn), torch.tensor(2.0), x_of(0), x_of(1)
+        for _ in range(3):
+            graphed(t, x, y)
+        made = graphed._fast_call((t, x, y), {})
+        self.assertIs(made[0], x)
+        self.assertIs(made[2], y)
+        self.assertEqual(bits(made[1]), bits(y * 2))
+
+    def test_forward_and_backward(self):
+        found = []
+        for wrap in (lambda fn: fn, reprise.graphed):
+            net = Net()
+            call = wrap(lambda x, t, s: (net(x) * t.cuda() * s.item()).square().mean())
+            for i in range(6):
+                x = x_of(i).requires_grad_()
+                args = x, torch.arange(float(WIDE)) + i, torch.tensor(2.5)
+                if i > 3 and wrap is reprise.graphed:
+                    loss = call._fast_call(args, {})
+                    self.assertIsNot(loss, reprise._C.miss)
+                else:
+                    loss = call(*args)
+                loss.backward()
+                found.append((bits(x.grad), bits(net.weight.grad)))
+        self.assertEqual(found[:6], found[6:])
+
+    @torch.no_grad()
+    def test_judged(self):
+        def fn(x, t):
+            for _ in range(20):
+                x = (x * t.item()).sin()
+            return x
+        judged, x = reprise.graphed(fn, policy="auto"), x_of(0)
+        for i in range(400):
+            t = torch.tensor(0.5 + i % 2)
+            self.assertEqual(bits(judged(x, t)), bits(fn(x, t)))
+        self.assertIsNot(judged._fast_call((x, t), {}), reprise._C.miss)
+
+    @torch.no_grad()
+    def test_transformations_are_for_python(self):
+        def fn(x, t):
+            return x * t.item()
+        graphed, args = self.calling(fn, (x_of(0), torch.tensor(2.5))), (x_of(0), torch.tensor(2.5))
+        found = []
+
+        def within(z):
+            found.append(graphed._fast_call(args, {}))
+            return z
+        torch.func.vmap(within)(torch.ones(3).cuda())
+        with torch.autograd.forward_ad.dual_level():
+            within(None)
+        self.assertEqual(found, [reprise._C.miss] * 2)
+        self.assertTrue(self.takes(graphed, fn, *args))
+
+    @torch.no_grad()
+    def test_many_arguments(self):
+        def fn(x, *ts):
+            return x * sum(ts).cuda()
+        for count, is_taken in ((16, True), (17, False)):
+            args = [torch.arange(float(WIDE)) + i for i in range(count)]
+            graphed = self.calling(fn, (x_of(0), *args))
+            self.assertEqual(self.takes(graphed, fn, x_of(1), *args), is_taken)
+            self.assertEqual(len(graphed.shapes()), 1)
+
+
 class Twofold(torch.nn.Module):
     """Moves from the CPU in forward, in backward, or in both."""
 

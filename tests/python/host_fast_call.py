@@ -15,7 +15,7 @@ from on_host import BYTES, OnHost
 from reprise import _C
 
 IN, OUT, INOUT = 1, 2, 3
-CUDA = 2
+CPU, CUDA = 1, 2
 NO_STREAM = -1
 word = ctypes.c_uint64
 
@@ -23,6 +23,7 @@ word = ctypes.c_uint64
 class Tensor(bytes):
     """The bytes of one at an address. Its own, as an object, are where its impl lies, and so on: as
     python/csrc/base/tensor_address.h has it."""
+    lies_on, type = CUDA, (1, 8)  # DLPack's codes
 
     def __new__(cls, address, offset=0):
         impl, storage = (word * 24)(), (word * 6)()
@@ -60,7 +61,7 @@ current = types.SimpleNamespace(stream=0)
 def look(tensor, out):
     looks.append(tensor)
     strides = ctypes.addressof(tensor.dims) + 8
-    out[0] = Seen(tensor.address, (CUDA, 0), 1, 1, 8, 1, ctypes.addressof(tensor.dims), strides, 0)
+    out[0] = Seen(tensor.address, (tensor.lies_on, 0), 1, *tensor.type, 1, ctypes.addressof(tensor.dims), strides, 0)
     return 0
 
 
@@ -635,7 +636,59 @@ class Asked(OnHost):
         self.assertEqual(self.driver.text(self.y), b"one")
 
 
-class KnownLayout(Asked):
+class OnCpu:
+    """Of KnownLayout: tensors on the CPU among the arguments."""
+
+    def new_on_cpu(self, *numbers):
+        held = (ctypes.c_float * len(numbers))(*numbers)
+        made = Tensor(ctypes.addressof(held))
+        made.held, made.lies_on, made.type = held, CPU, (2, 32)
+        made.dims[0] = len(numbers)
+        return made
+
+    def add_told(self, tensor, *told):
+        return self.hot.add(0, (Tensor(self.x), tensor), {}, self.graph(self.sources[0]),
+                            (((BYTES,), (1,), "uint8"),), None, None, (), *told)
+
+    def taken(self, *args):
+        return self.hot.call((Tensor(self.x), *args), {}) is not _C.miss
+
+    def test_an_argument_on_the_cpu_holds_what_was_told(self):
+        t = self.new_on_cpu(0.3, 0.7)
+        for told in ((), ((),), ((bytes(4),),), ((1,),), ((None, None),), (("x",),)):
+            self.assertFalse(self.add_told(t, *told), told)
+        self.assertTrue(self.add_told(t, (bytes(t.held),)))
+        self.assertFalse(self.add_told(t, (bytes(t.held),)))
+        self.assertTrue(self.taken(t))
+        t.held[1] = 0.6
+        self.assertFalse(self.taken(t))
+        self.assertTrue(self.taken(self.new_on_cpu(0.3, 0.7)))
+        for other in (self.new_on_cpu(0.3), Tensor(self.x), None):
+            self.assertFalse(self.taken(other))
+        t.held[1], t.dims[1] = 0.7, 2
+        self.assertFalse(self.taken(t))
+
+    def test_an_argument_on_the_cpu_of_a_kind_or_a_form(self):
+        t = self.new_on_cpu(0.3)
+        self.assertTrue(self.add_told(t, (1,)))
+        for number, is_taken in ((0.4, True), (-0.4, False), (1.0, False), (1.7, False)):
+            self.assertEqual(self.taken(self.new_on_cpu(number)), is_taken, number)
+        self.assertTrue(self.add_told(self.new_on_cpu(-1.0, 2.0), (None,)))
+        self.assertTrue(self.taken(self.new_on_cpu(7.0, 8.0)))
+        self.assertFalse(self.taken(self.new_on_cpu(7.0, 8.0, 9.0)))
+        wants = self.new_on_cpu(7.0, 8.0)
+        wants.requires_grad = True
+        self.assertFalse(self.taken(wants))
+
+    def test_those_on_the_cpu_are_handed_over(self):
+        x, t, seen = Tensor(self.x), self.new_on_cpu(0.3), []
+        self.assertTrue(self.hot.add_split(0, (t, x), {}, self.graph(self.sources[0]), None,
+                                           lambda *given: seen.append(given), (None,)))
+        self.assertIsNone(self.hot.call((t, x), {}))
+        self.assertEqual(seen, [((x,), (t,))])
+
+
+class KnownLayout(OnCpu, Asked):
     """Where it knows, it looks for itself. There is no way back: classes come in the order of names."""
     looks_a_gradient = 0
 

@@ -211,6 +211,7 @@ class Calls(unittest.TestCase):
         made, choice = self.subject([])
         added, mine = [], param()
         give_fast_path(made, takes=True, add=lambda *call: added.append(call) or True)
+        made._told_on_cpu = lambda *_: ("told",)
         case = policy._Case("subject(3)", choice, 0)
         made._trained = (mine,)
         self.assertFalse(made._offer(case, ("key", (True,)), (3,), {}, []))
@@ -220,7 +221,7 @@ class Calls(unittest.TestCase):
         made._shapes[("key", (True,))] = case.shape
         self.assertTrue(made._offer(case, ("key", (True,)), (3,), {}, []))
         self.assertEqual(added, [(0, (3,), {}, case.shape.graph, (), "build", choice,
-                                  ((mine, True, None),))])
+                                  ((mine, True, None),), ("told",))])
         made._trained, case.shape = (), None
         self.assertTrue(made._offer(case, ("key", None), (3,), {}, []))
         self.assertEqual(added[1][3:], (None, (), None, choice, ()))

@@ -46,14 +46,14 @@ RUNS = {
     "gpu_objects.py --install": 66,
     "gpu_compile.py": 32,  # and one from Python 3.12
     "gpu_compile.py --install": 30,  # likewise
-    "gpu_compile_modes.py": 21,
-    "gpu_compile_modes.py --install": 19,
+    "gpu_compile_modes.py": 22,
+    "gpu_compile_modes.py --install": 20,
     "gpu_compile_sizes.py": 22,
     "gpu_compile_sizes.py --install": 22,
     "gpu_compile_trees.py": 13,
     "gpu_compile_trees.py --install": 13,
-    "gpu_cpu_values.py": 60,
-    "gpu_cpu_values.py --install": 60,
+    "gpu_cpu_values.py": 79,
+    "gpu_cpu_values.py --install": 79,
     "gpu_answers.py": 17,  # and one needs cuFFT
     "gpu_answers.py --install": 17,
     "gpu_module.py": 26,

@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-enum { DL_CUDA = 2, DL_COMPLEX = 5 };
+enum { DL_CPU = 1, DL_CUDA = 2 };
+enum { DL_FLOAT = 2, DL_COMPLEX = 5 };
 
 struct dl_device {
     int32_t type, ordinal;

@@ -28,7 +28,7 @@ struct fast_call {
     PyObject_HEAD const struct dl_exchange *exchange;
     struct rpp_tensor_types types;
     struct rpp_maker maker;
-    PyObject *grad_enabled, *inference, *autocast, *current_device;
+    PyObject *grad_enabled, *inference, *autocast, *current_device, *transforms;
     PyObject
         *hooks_of_saved; /* of (False): None where no hooks take what autograd saves; or NULL */
     PyObject *requires_grad, *is_neg; /* names */
@@ -91,11 +91,25 @@ static bool is_plain(const struct fast_call *fast, PyObject *tensor, bool *out_w
     return plain;
 }
 
+/* Does a tensor on the CPU want no gradient? Others are refused, with gradients on and off. */
+static bool wants_none(const struct fast_call *fast, PyObject *tensor)
+{
+    PyObject *wants = PyObject_GetAttr(tensor, fast->requires_grad);
+    bool none = wants == Py_False;
+    Py_XDECREF(wants);
+    if (!wants)
+        PyErr_Clear();
+    return none;
+}
+
 /* Fills in which tensors want gradients; false where one is for Python to look at. */
 static bool are_plain(const struct fast_call *fast, struct rpp_inputs *inputs)
 {
     for (size_t i = 0; i < inputs->tensor_count; i++)
         if (!is_plain(fast, inputs->objects[i], &inputs->wants[i]))
+            return false;
+    for (size_t i = 0; i < inputs->cpu_count; i++)
+        if (!wants_none(fast, inputs->on_cpu[i]))
             return false;
     return true;
 }
@@ -109,17 +123,34 @@ static bool has_attributes(PyObject *tensor)
     return has;
 }
 
+static bool have_attributes(PyObject *const *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (has_attributes(tensors[i]))
+            return true;
+    return false;
+}
+
+/* A tuple of all tensors, those on the CPU behind the others; NULL with an exception set. */
+static PyObject *all_tensors(const struct rpp_inputs *inputs)
+{
+    size_t count = inputs->tensor_count, all = count + inputs->cpu_count;
+    PyObject *tensors = PyTuple_New((Py_ssize_t)all);
+    for (size_t i = 0; tensors && i < all; i++)
+        PyTuple_SetItem(tensors, (Py_ssize_t)i,
+                        Py_NewRef(i < count ? inputs->objects[i] : inputs->on_cpu[i - count]));
+    return tensors;
+}
+
 /* Do the tensors answer what the callable's code asks of them as those of a capture do? */
 static bool answer_alike(const struct fast_call *fast, const struct rpp_inputs *inputs)
 {
-    for (size_t i = 0; fast->asks_attributes && i < inputs->tensor_count; i++)
-        if (has_attributes(inputs->objects[i]))
-            return false;
+    if (fast->asks_attributes && (have_attributes(inputs->objects, inputs->tensor_count) ||
+                                  have_attributes(inputs->on_cpu, inputs->cpu_count)))
+        return false;
     if (!fast->are_like)
         return true;
-    PyObject *tensors = PyTuple_New((Py_ssize_t)inputs->tensor_count);
-    for (size_t i = 0; tensors && i < inputs->tensor_count; i++)
-        PyTuple_SetItem(tensors, (Py_ssize_t)i, Py_NewRef(inputs->objects[i]));
+    PyObject *tensors = all_tensors(inputs);
     PyObject *are_like = Py_NewRef(fast->are_like); /* the call may let others set the guard anew */
     PyObject *said = tensors ? PyObject_CallFunctionObjArgs(are_like, tensors, NULL) : NULL;
     bool alike = said == Py_True;
@@ -142,11 +173,17 @@ static bool saves_plainly(const struct fast_call *fast)
     return plainly;
 }
 
+/* Within torch.func's transformations calls with arguments on the CPU are refused. */
+static bool is_refused(const struct fast_call *fast, const struct rpp_inputs *inputs)
+{
+    return inputs->cpu_count && fast->transforms && !says(fast->transforms, false);
+}
+
 static bool modes_fit(const struct fast_call *fast, struct rpp_inputs *inputs)
 {
     return says(fast->grad_enabled, fast->is_grad) && says(fast->inference, fast->is_inference) &&
-           says(fast->autocast, false) && saves_plainly(fast) && are_plain(fast, inputs) &&
-           answer_alike(fast, inputs);
+           says(fast->autocast, false) && !is_refused(fast, inputs) && saves_plainly(fast) &&
+           are_plain(fast, inputs) && answer_alike(fast, inputs);
 }
 
 static bool is_reads_or_none(PyObject *object)
@@ -268,7 +305,7 @@ static bool set_gradients(const struct fast_call *fast, struct rpp_shape *shape,
 
 /* What add or add_split was called with; back: of the latter, else NULL. */
 struct addition {
-    PyObject *args, *kwargs, *graph, *results, *build, *choice, *gradients, *back;
+    PyObject *args, *kwargs, *graph, *results, *build, *choice, *gradients, *back, *on_cpu;
     int ordinal;
 };
 
@@ -302,7 +339,7 @@ static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
         is_known(fast, inputs, captured))
         return Py_NewRef(Py_False);
     struct rpp_shape *shape = rpp_shape_create(inputs, given->ordinal, given->graph, given->results,
-                                               given->build, given->choice);
+                                               given->build, given->choice, given->on_cpu);
     if (!shape)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
     shape->is_split = given->back;
@@ -332,17 +369,19 @@ static PyObject *add_given(struct fast_call *fast, const struct addition *given)
     return added;
 }
 
-/* add(ordinal, args, kwargs, graph, results, build, choice, gradients): a shape of a device.
- * results: of each (shape, strides, dtype), and perhaps the shape to cut it to. build: a Builder, or
- * what makes the result of the list of these; None: the only one is it. graph and choice may be
- * None; where both are, the shape's calls are eager. gradients: as for rpp_gradients_create. */
+/* add(ordinal, args, kwargs, graph, results, build, choice, gradients, on_cpu): a shape of a
+ * device. results: of each (shape, strides, dtype), and perhaps the shape to cut it to. build: a
+ * Builder, or what makes the result of the list of these; None: the only one is it. graph and
+ * choice may be None; where both are, the shape's calls are eager. gradients: as for
+ * rpp_gradients_create; on_cpu: as told of rpp_signature_make. */
 static PyObject *fast_call_add(PyObject *object, PyObject *arguments)
 {
     struct fast_call *fast = (struct fast_call *)object;
     struct addition given = {.choice = Py_None};
-    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|OO!", &given.ordinal, &PyTuple_Type, &given.args,
+    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|OO!O!", &given.ordinal, &PyTuple_Type, &given.args,
                           &PyDict_Type, &given.kwargs, &given.graph, &PyTuple_Type, &given.results,
-                          &given.build, &given.choice, &PyTuple_Type, &given.gradients))
+                          &given.build, &given.choice, &PyTuple_Type, &given.gradients,
+                          &PyTuple_Type, &given.on_cpu))
         return NULL;
     PyObject *graph = given.graph, *choice = given.choice;
     if ((graph != Py_None && Py_TYPE(graph) != rpp_graph_type) ||
@@ -351,19 +390,20 @@ static PyObject *fast_call_add(PyObject *object, PyObject *arguments)
     return add_given(fast, &given);
 }
 
-/* add_split(ordinal, args, kwargs, forward, backward, replay): a shape whose forward and backward
- * passes are a graph each, and of whose arguments some may want gradients. backward: None where
- * nothing has gradients. replay: called with a tuple of the tensors of a call, in the order of its
- * arguments; it makes the result, or returns `miss`. */
+/* add_split(ordinal, args, kwargs, forward, backward, replay, on_cpu): a shape whose forward and
+ * backward passes are a graph each, and of whose arguments some may want gradients. backward: None
+ * where nothing has gradients. replay: called with a tuple of the tensors of a call, in the order of its
+ * arguments, and where there are any with one of those on the CPU; it makes the result, or returns
+ * `miss`. on_cpu: as for add. */
 static PyObject *fast_call_add_split(PyObject *object, PyObject *arguments)
 {
     struct addition given = {.choice = Py_None, .results = PyTuple_New(0)};
     if (!given.results)
         return NULL;
     PyObject *added = NULL;
-    if (!PyArg_ParseTuple(arguments, "iO!O!O!OO", &given.ordinal, &PyTuple_Type, &given.args,
+    if (!PyArg_ParseTuple(arguments, "iO!O!O!OO|O!", &given.ordinal, &PyTuple_Type, &given.args,
                           &PyDict_Type, &given.kwargs, rpp_graph_type, &given.graph, &given.back,
-                          &given.build))
+                          &given.build, &PyTuple_Type, &given.on_cpu))
         added = NULL;
     else if (given.back != Py_None && Py_TYPE(given.back) != rpp_graph_type)
         PyErr_SetString(PyExc_TypeError, "add_split takes two graphs, the second one or None");
@@ -488,17 +528,26 @@ static bool is_captured(const struct fast_call *fast, int32_t ordinal)
     return stream && (device->is_capturing(stream, &status) != 0 || status);
 }
 
-/* Through autograd, whose function is Python's. */
+static PyObject *tuple_of(PyObject *const *objects, size_t count)
+{
+    PyObject *made = PyTuple_New((Py_ssize_t)count);
+    for (size_t i = 0; made && i < count; i++)
+        PyTuple_SetItem(made, (Py_ssize_t)i, Py_NewRef(objects[i]));
+    return made;
+}
+
+/* Through autograd, whose function is Python's, or behind what the call does on the CPU. */
 static PyObject *go_forward(const struct fast_call *fast, const struct rpp_shape *shape,
                             const struct rpp_inputs *inputs)
 {
     if ((shape->back && rpp_graph_is_stale(shape->back)) || is_captured(fast, shape->ordinal))
         return Py_NewRef(miss);
-    PyObject *tensors = PyTuple_New((Py_ssize_t)inputs->tensor_count);
-    for (size_t i = 0; tensors && i < inputs->tensor_count; i++)
-        PyTuple_SetItem(tensors, (Py_ssize_t)i, Py_NewRef(inputs->objects[i]));
-    PyObject *made = tensors ? PyObject_CallFunctionObjArgs(shape->build, tensors, NULL) : NULL;
+    PyObject *tensors = tuple_of(inputs->objects, inputs->tensor_count), *made = NULL;
+    PyObject *on_cpu = inputs->cpu_count ? tuple_of(inputs->on_cpu, inputs->cpu_count) : NULL;
+    if (tensors && (on_cpu || !inputs->cpu_count))
+        made = PyObject_CallFunctionObjArgs(shape->build, tensors, on_cpu, NULL);
     Py_XDECREF(tensors);
+    Py_XDECREF(on_cpu);
     return made;
 }
 
@@ -587,14 +636,14 @@ static PyObject *fast_call_call(PyObject *object, PyObject *const *arguments, Py
 
 /* Hot(Tensor, empty_strided, _empty_strided_cuda or None, is_grad_enabled,
  *     is_inference_mode_enabled, is_autocast_enabled, current_device, Parameter, hooks of saved
- *     tensors) */
+ *     tensors, and what says whether torch.func transforms) */
 static PyObject *fast_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
-    PyObject *functions[9] = {NULL};
-    if (!PyArg_ParseTuple(args, "OOOOOOO|OO", &functions[0], &functions[1], &functions[2],
+    PyObject *functions[10] = {NULL};
+    if (!PyArg_ParseTuple(args, "OOOOOOO|OOO", &functions[0], &functions[1], &functions[2],
                           &functions[3], &functions[4], &functions[5], &functions[6], &functions[7],
-                          &functions[8]))
+                          &functions[8], &functions[9]))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct fast_call *fast = (struct fast_call *)alloc(type, 0);
@@ -609,6 +658,7 @@ static PyObject *fast_call_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     fast->autocast = Py_NewRef(functions[5]);
     fast->current_device = Py_NewRef(functions[6]);
     fast->hooks_of_saved = Py_XNewRef(functions[8]);
+    fast->transforms = Py_XNewRef(functions[9]);
     fast->requires_grad = PyUnicode_InternFromString("requires_grad");
     fast->is_neg = PyUnicode_InternFromString("is_neg");
     if (made && fast->requires_grad && fast->is_neg)
@@ -632,6 +682,7 @@ static int fast_call_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(fast->autocast);
     Py_VISIT(fast->current_device);
     Py_VISIT(fast->hooks_of_saved);
+    Py_VISIT(fast->transforms);
     Py_VISIT(fast->guard.tensors);
     Py_VISIT(fast->guard.dicts);
     Py_VISIT(fast->guard.handles);
@@ -658,7 +709,8 @@ static void fast_call_dealloc(PyObject *object)
     rpp_maker_drop(&fast->maker);
     PyObject *held[] = {fast->types.tensor, fast->types.parameter, fast->grad_enabled,
                         fast->inference,    fast->autocast,        fast->requires_grad,
-                        fast->is_neg,       fast->current_device,  fast->hooks_of_saved};
+                        fast->is_neg,       fast->current_device,  fast->hooks_of_saved,
+                        fast->transforms};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
         Py_XDECREF(held[i]);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
@@ -669,11 +721,14 @@ static PyMethodDef methods[] = {
     {"accept_reads", fast_call_accept_reads, METH_NOARGS,
      "What is read has the values that it had when the guard was set."},
     {"add", fast_call_add, METH_VARARGS,
-     "add(ordinal, args, kwargs, graph, results, build, choice=None, gradients=()): takes calls of "
-     "this shape."},
+     "add(ordinal, args, kwargs, graph, results, build, choice=None, gradients=(), on_cpu=()): "
+     "takes "
+     "calls of this shape."},
     {"add_split", fast_call_add_split, METH_VARARGS,
-     "add_split(ordinal, args, kwargs, forward, backward, replay): takes calls of a shape whose "
-     "passes are a graph each; replay(tensors) makes the result."},
+     "add_split(ordinal, args, kwargs, forward, backward, replay, on_cpu=()): takes calls of a "
+     "shape "
+     "whose passes are a graph each; replay(tensors) makes the result, or replay(tensors, those on "
+     "the CPU)."},
     {"call", (PyCFunction)(void (*)(void))fast_call_call, METH_FASTCALL,
      "call(args, kwargs): the result of such a call; miss; or eager, or a Choice that measures it, "
      "where the call is to be made eagerly."},

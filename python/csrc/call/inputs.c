@@ -2,6 +2,7 @@
 #include "call/inputs.h"
 
 #include "base/tensor_address.h"
+#include "capture/scalars.h"
 
 #include <assert.h>
 #include <stdint.h>
@@ -18,8 +19,21 @@ static bool is_constant(PyObject *value)
            PyFloat_CheckExact(value) || PyUnicode_CheckExact(value);
 }
 
+/* Takes a tensor on the CPU off the end of the tensors. */
+static bool move_to_cpu(struct rpp_inputs *inputs)
+{
+    if (!rpp_tensor_layout.known || inputs->cpu_count == RPP_MOST_ON_CPU)
+        return false;
+    size_t from = --inputs->tensor_count, to = inputs->cpu_count++;
+    inputs->on_cpu[to] = inputs->objects[from];
+    inputs->cpu[to] = inputs->tensors[from];
+    inputs->cpu_keys[to] = inputs->keys[from];
+    return true;
+}
+
+/* Is it on the inputs' device, or on the CPU, where that is allowed? */
 static bool look_at_tensor(struct rpp_inputs *inputs, const struct dl_exchange *exchange,
-                           PyObject *value)
+                           PyObject *value, bool may_be_on_cpu)
 {
     if (inputs->tensor_count == RPP_MOST_TENSORS)
         return false;
@@ -31,6 +45,8 @@ static bool look_at_tensor(struct rpp_inputs *inputs, const struct dl_exchange *
     inputs->keys[inputs->tensor_count] = rpp_tensor_layout.known ? rpp_tensor_keys(value) : 0;
     inputs->wants[inputs->tensor_count] = false;
     inputs->objects[inputs->tensor_count++] = value;
+    if (tensor->device.type == DL_CPU)
+        return may_be_on_cpu && move_to_cpu(inputs);
     if (inputs->ordinal < 0)
         inputs->ordinal = tensor->device.ordinal;
     return tensor->device.type == DL_CUDA && tensor->device.ordinal == inputs->ordinal;
@@ -50,7 +66,7 @@ static PyObject *look_at_object(struct rpp_inputs *inputs, const struct dl_excha
         if (tensor == Py_None || inputs->held_count == RPP_MOST_TENSORS)
             return NULL;
         inputs->held[inputs->held_count++] = Py_NewRef(tensor);
-        if (!look_at_tensor(inputs, exchange, tensor))
+        if (!look_at_tensor(inputs, exchange, tensor, false))
             return NULL;
     }
     return object->token;
@@ -79,8 +95,13 @@ static bool read_value(struct rpp_inputs *inputs, const struct dl_exchange *exch
 {
     PyObject **into = &inputs->values[inputs->count], *type = (PyObject *)Py_TYPE(value);
     *into = NULL;
-    if (type == types->tensor || type == types->parameter)
-        return look_at_tensor(inputs, exchange, value);
+    if (type == types->tensor || type == types->parameter) {
+        size_t before = inputs->cpu_count;
+        if (!look_at_tensor(inputs, exchange, value, type == types->tensor))
+            return false;
+        *into = inputs->cpu_count > before ? Py_Ellipsis : NULL;
+        return true;
+    }
     if (is_constant(value)) {
         *into = value;
         return true;
@@ -96,7 +117,7 @@ bool rpp_inputs_read(struct rpp_inputs *inputs, const struct dl_exchange *exchan
 {
     rpp_assert_gil();
     Py_ssize_t by_position = PyTuple_Size(args), at = 0;
-    inputs->count = inputs->tensor_count = inputs->held_count = 0;
+    inputs->count = inputs->tensor_count = inputs->held_count = inputs->cpu_count = 0;
     inputs->ordinal = -1;
     inputs->args = args;
     inputs->kwargs = kwargs;
@@ -155,10 +176,10 @@ static bool any_overlap(const uint64_t *starts, const uint64_t *bytes, size_t co
 }
 
 /* The first tensor that is the same object as one: its own number, where there is none before. */
-static size_t first_same(const struct rpp_inputs *inputs, size_t i)
+static size_t first_same(PyObject *const *objects, size_t i)
 {
     size_t first = 0;
-    while (inputs->objects[first] != inputs->objects[i])
+    while (objects[first] != objects[i])
         first++;
     assert(first <= i);
     return first;
@@ -179,7 +200,7 @@ bool rpp_inputs_lie(const struct rpp_inputs *inputs, const struct rpp_signature 
         const struct rpp_tensor_form *form = &signature->tensors[i];
         uint64_t start = (uintptr_t)inputs->tensors[i].data - form->offset;
         assert(form->extent <= seen);
-        if (may_be_the_same(form, seen) && first_same(inputs, i) != form->same)
+        if (may_be_the_same(form, seen) && first_same(inputs->objects, i) != form->same)
             return false;
         if (form->extent == seen)
             out_starts[seen++] = start;
@@ -258,23 +279,70 @@ uint64_t rpp_inputs_hash(const struct rpp_inputs *inputs)
     return hash;
 }
 
-static bool sign_tensor(struct rpp_signature *signature, const struct dl_tensor *tensor,
-                        uint64_t keys)
+static bool sign_tensor(struct rpp_tensor_form *form, const struct dl_tensor *tensor, uint64_t keys)
 {
     if (tensor->rank > RPP_MOST_RANK || tensor->type.code == DL_COMPLEX)
         return false;
-    size_t i = signature->tensor_count++;
     uint64_t elements = 1, last = 0;
-    signature->tensors[i].type = tensor->type;
-    signature->tensors[i].rank = tensor->rank;
-    signature->tensors[i].keys = keys;
+    form->type = tensor->type;
+    form->rank = tensor->rank;
+    form->keys = keys;
     for (int32_t k = 0; k < tensor->rank; k++) {
-        signature->tensors[i].shape[k] = tensor->shape[k];
-        signature->tensors[i].strides[k] = tensor->strides[k];
+        form->shape[k] = tensor->shape[k];
+        form->strides[k] = tensor->strides[k];
         elements *= (uint64_t)tensor->shape[k];
         last += (uint64_t)((tensor->shape[k] - 1) * tensor->strides[k]);
     }
-    signature->tensors[i].bytes = elements ? (last + 1) * ((tensor->type.bits + 7u) / 8u) : 0;
+    form->bytes = elements ? (last + 1) * ((tensor->type.bits + 7u) / 8u) : 0;
+    return true;
+}
+
+/* Do its elements lie in their order, with nothing between? */
+static bool is_contiguous(const struct rpp_tensor_form *form)
+{
+    int64_t dense = 1;
+    for (int32_t k = form->rank - 1; k >= 0; k--) {
+        if (form->shape[k] != 1 && form->strides[k] != dense)
+            return false;
+        dense *= form->shape[k];
+    }
+    return true;
+}
+
+/* Is it one float, or one double? */
+static bool is_number(const struct rpp_tensor_form *form)
+{
+    bool is_float = form->type.code == DL_FLOAT && form->type.lanes == 1 &&
+                    (form->type.bits == 32 || form->type.bits == 64);
+    return is_float && form->bytes == form->type.bits / 8u;
+}
+
+/* told: as for rpp_signature_make. */
+static bool sign_on_cpu(struct rpp_cpu_form *made, const struct dl_tensor *tensor, uint64_t keys,
+                        PyObject *told)
+{
+    if (!sign_tensor(&made->form, tensor, keys))
+        return false;
+    if (PyBytes_CheckExact(told)) {
+        made->contents = Py_NewRef(told);
+        return is_contiguous(&made->form) && (uint64_t)PyBytes_Size(told) == made->form.bytes;
+    }
+    made->kind = PyLong_CheckExact(told) ? (int)PyLong_AsLong(told) : 0;
+    return told == Py_None || (made->kind > 0 && is_number(&made->form));
+}
+
+static bool sign_all_on_cpu(struct rpp_signature *signature, const struct rpp_inputs *inputs,
+                            PyObject *told)
+{
+    if (inputs->cpu_count != (told ? (size_t)PyTuple_Size(told) : 0))
+        return false;
+    for (size_t i = 0; i < inputs->cpu_count; i++) {
+        signature->cpu_count++; /* what was made of it is dropped with the signature */
+        signature->on_cpu[i].form.same = first_same(inputs->on_cpu, i);
+        if (!sign_on_cpu(&signature->on_cpu[i], &inputs->cpu[i], inputs->cpu_keys[i],
+                         PyTuple_GetItem(told, (Py_ssize_t)i)))
+            return false;
+    }
     return true;
 }
 
@@ -285,22 +353,27 @@ static bool make_room(struct rpp_signature *signature, const struct rpp_inputs *
     signature->extents = PyMem_Calloc(inputs->tensor_count + 1, sizeof *signature->extents);
     signature->constants = PyMem_Calloc(inputs->count + 1, sizeof(PyObject *));
     signature->names = PyMem_Calloc(inputs->count + 1, sizeof(PyObject *));
-    if (signature->tensors && signature->extents && signature->constants && signature->names)
+    signature->on_cpu = PyMem_Calloc(inputs->cpu_count + 1, sizeof *signature->on_cpu);
+    if (signature->tensors && signature->extents && signature->constants && signature->names &&
+        signature->on_cpu)
         return true;
     PyErr_NoMemory();
     return false;
 }
 
-bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs *inputs)
+bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs *inputs,
+                        PyObject *told)
 {
     rpp_assert_gil();
     *signature = (struct rpp_signature){0};
     bool made = make_room(signature, inputs);
     for (size_t i = 0; made && i < inputs->tensor_count; i++) {
+        signature->tensor_count++;
         signature->tensors[i].wants = inputs->wants[i];
-        signature->tensors[i].same = first_same(inputs, i);
-        made = sign_tensor(signature, &inputs->tensors[i], inputs->keys[i]);
+        signature->tensors[i].same = first_same(inputs->objects, i);
+        made = sign_tensor(&signature->tensors[i], &inputs->tensors[i], inputs->keys[i]);
     }
+    made = made && sign_all_on_cpu(signature, inputs, told);
     if (!made || !find_extents(signature, inputs)) {
         rpp_signature_drop(signature);
         return false;
@@ -322,6 +395,9 @@ void rpp_signature_drop(struct rpp_signature *signature)
         Py_XDECREF(signature->constants[i]);
         Py_XDECREF(signature->names[i]);
     }
+    for (size_t i = 0; i < signature->cpu_count; i++)
+        Py_XDECREF(signature->on_cpu[i].contents);
+    PyMem_Free(signature->on_cpu);
     PyMem_Free(signature->constants);
     PyMem_Free(signature->names);
     PyMem_Free(signature->extents);
@@ -329,17 +405,48 @@ void rpp_signature_drop(struct rpp_signature *signature)
     *signature = (struct rpp_signature){0};
 }
 
+static bool form_fits(const struct rpp_tensor_form *form, const struct dl_tensor *tensor,
+                      uint64_t keys)
+{
+    size_t bytes = (size_t)tensor->rank * sizeof(int64_t);
+    return tensor->rank == form->rank && keys == form->keys &&
+           memcmp(&tensor->type, &form->type, sizeof tensor->type) == 0 &&
+           memcmp(tensor->shape, form->shape, bytes) == 0 &&
+           memcmp(tensor->strides, form->strides, bytes) == 0;
+}
+
 static bool tensor_fits(const struct rpp_signature *signature, const struct rpp_inputs *inputs,
                         size_t i)
 {
-    const struct dl_tensor *tensor = &inputs->tensors[i];
-    size_t bytes = (size_t)tensor->rank * sizeof(int64_t);
-    return tensor->rank == signature->tensors[i].rank &&
-           inputs->keys[i] == signature->tensors[i].keys &&
-           inputs->wants[i] == signature->tensors[i].wants &&
-           memcmp(&tensor->type, &signature->tensors[i].type, sizeof tensor->type) == 0 &&
-           memcmp(tensor->shape, signature->tensors[i].shape, bytes) == 0 &&
-           memcmp(tensor->strides, signature->tensors[i].strides, bytes) == 0;
+    return inputs->wants[i] == signature->tensors[i].wants &&
+           form_fits(&signature->tensors[i], &inputs->tensors[i], inputs->keys[i]);
+}
+
+/* Of a tensor that is_number. */
+static double number_of(const struct rpp_tensor_form *form, const void *data)
+{
+    double wide;
+    float narrow;
+    if (form->type.bits == 32) {
+        memcpy(&narrow, data, sizeof narrow);
+        return (double)narrow;
+    }
+    memcpy(&wide, data, sizeof wide);
+    return wide;
+}
+
+static bool cpu_fits(const struct rpp_cpu_form *wanted, const struct dl_tensor *tensor,
+                     uint64_t keys)
+{
+    if (!form_fits(&wanted->form, tensor, keys))
+        return false;
+    if (!tensor->data && wanted->form.bytes) /* of a storage that was made smaller */
+        return false;
+    const void *data = (const char *)tensor->data + tensor->byte_offset;
+    if (wanted->contents)
+        return !wanted->form.bytes ||
+               memcmp(data, PyBytes_AsString(wanted->contents), wanted->form.bytes) == 0;
+    return !wanted->kind || rpp_kind_of(number_of(&wanted->form, data)) == wanted->kind;
 }
 
 /* By their bits: 0 and -0 are equal, and work is not the same with them; nan is not equal to
@@ -368,10 +475,14 @@ bool rpp_signature_fits(const struct rpp_signature *signature, const struct rpp_
 {
     rpp_assert_gil();
     if (signature->count != inputs->count || signature->tensor_count != inputs->tensor_count ||
-        signature->ordinal != inputs->ordinal)
+        signature->ordinal != inputs->ordinal || signature->cpu_count != inputs->cpu_count)
         return false;
     for (size_t i = 0; i < inputs->tensor_count; i++)
         if (!tensor_fits(signature, inputs, i))
+            return false;
+    for (size_t i = 0; i < inputs->cpu_count; i++)
+        if (first_same(inputs->on_cpu, i) != signature->on_cpu[i].form.same ||
+            !cpu_fits(&signature->on_cpu[i], &inputs->cpu[i], inputs->cpu_keys[i]))
             return false;
     for (size_t i = 0; i < inputs->count; i++)
         if (!same_or_equal(inputs->names[i], signature->names[i]) ||

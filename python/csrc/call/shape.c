@@ -25,10 +25,10 @@ void rpp_shape_release(struct rpp_shape *shape)
 }
 
 /* Fills in how the inputs look; their extents have to be what the graph was captured with. */
-static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs)
+static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs, PyObject *told)
 {
     const struct rpp_signature *signature = &shape->signature;
-    if (!rpp_signature_make(&shape->signature, inputs))
+    if (!rpp_signature_make(&shape->signature, inputs, told))
         return false;
     if (!shape->graph)
         return true;
@@ -62,7 +62,7 @@ static PyObject *unless_none(PyObject *object)
 
 struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordinal,
                                    PyObject *graph, PyObject *results, PyObject *build,
-                                   PyObject *choice)
+                                   PyObject *choice, PyObject *told)
 {
     rpp_assert_gil();
     struct rpp_shape *shape = PyMem_Calloc(1, sizeof *shape);
@@ -75,7 +75,7 @@ struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordi
     shape->graph = (struct rpp_graph *)unless_none(graph);
     shape->choice = unless_none(choice);
     shape->build = unless_none(build);
-    if (sign(shape, inputs) && read_results(shape, results, ordinal))
+    if (sign(shape, inputs, told) && read_results(shape, results, ordinal))
         return shape;
     rpp_shape_release(shape);
     return NULL;

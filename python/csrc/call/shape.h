@@ -31,10 +31,10 @@ struct rpp_shape {
 
 /* Of such calls on a device, with new references and without gradients; NULL, perhaps with an
  * exception, where the fast path is not for them. Objects that may be None: graph, build, choice.
- * results: (shape, strides, dtype) of each. */
+ * results: (shape, strides, dtype) of each; told: as for rpp_signature_make. */
 struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordinal,
                                    PyObject *graph, PyObject *results, PyObject *build,
-                                   PyObject *choice);
+                                   PyObject *choice, PyObject *told);
 void rpp_shape_release(struct rpp_shape *shape);
 /* Are the scalars of its graph such as that was captured for? */
 bool rpp_shape_has_its_scalars(const struct rpp_shape *shape);

@@ -516,6 +516,11 @@ int rpp_add_scalars_type(PyObject *module)
     return rpp_scalars_type ? PyModule_AddType(module, rpp_scalars_type) : -1;
 }
 
+int rpp_kind_of(double number)
+{
+    return (int)kind_of(number);
+}
+
 PyObject *rpp_scalar_kind(PyObject *module, PyObject *number)
 {
     rpp_assert_gil();

@@ -23,8 +23,10 @@ void rpp_scalars_advance(PyObject *scalars);
 
 /* Adds Scalars to the module; -1 with an exception set. */
 int rpp_add_scalars_type(PyObject *module);
-/* scalar_kind(float): 0: numbers that work may be chosen by; of others 1: positive, 2: negative; 3
- * and 4: the same beyond 1. */
+/* 0: numbers that work may be chosen by; of others 1: positive, 2: negative; 3 and 4: the same
+ * beyond 1. */
+int rpp_kind_of(double number);
+/* scalar_kind(float): the same. */
 PyObject *rpp_scalar_kind(PyObject *module, PyObject *number);
 /* call_scalars(tuple of floats): rp_call_scalar of each, of the call under way. */
 PyObject *rpp_call_scalars(PyObject *module, PyObject *values);

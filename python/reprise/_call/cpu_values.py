@@ -13,6 +13,7 @@ backward pass may use arguments on the CPU by their values only.
 """
 
 import contextlib
+import ctypes
 import sys
 import threading
 
@@ -412,7 +413,10 @@ class Program:
         self.torch, self.device = torch, attempt.device
         self.room = attempt.packed[0].numel() if attempt.packed else 0
         self.used = run.used[1]
-        self.steps = _steps(run.steps)
+        # Arguments that come whole, as (number, offset, bytes) each, and what takes an operator or more.
+        whole = [step for step in run.steps if _is_whole(step, attempt.given)]
+        self.whole = [(step.of.number, step.offset, step.nbytes) for step in whole]
+        self.steps = _steps([step for step in run.steps if step not in whole])
         self.draws = run.drawn is not None
         self.places = scalars[1] if scalars else []
         self.outside = [(t, contents(torch, t)) for t in outside]
@@ -423,15 +427,23 @@ class Program:
         """Did a tensor outside of the calls change that it was captured for?"""
         return any(contents(self.torch, t) != held for t, held in self.outside)
 
+    def place(self, tensors):
+        """Has its graph follow the numbers of a call with these tensors on the CPU. With the lock held."""
+        for which, place in self.places:
+            place["value"] = float(tensors[which])
+
     def prepare(self, tensors, may_take_back=True):
         """The argument behind those on the device, in a list, of a call with these tensors on the CPU.
         may_take_back: may take_back() come?"""
-        for which, place in self.places:
-            place["value"] = float(tensors[which])
+        self.place(tensors)
         torch = self.torch
         host = torch.empty(self.used, dtype=torch.uint8, pin_memory=True) if self.used else None
         if self.draws and may_take_back:
             self._undrawn.state = torch.get_rng_state()
+        for which, offset, nbytes in self.whole:
+            tensor = tensors[which]
+            tensor = tensor if tensor.is_contiguous() else tensor.contiguous()
+            ctypes.memmove(host.data_ptr() + offset, tensor.data_ptr(), nbytes)
         if self.steps:
             with torch.no_grad():
                 self._compute(tensors, host)
@@ -439,7 +451,8 @@ class Program:
             return []
         packed = torch.empty(self.room, dtype=torch.uint8, device=self.device)
         if self.used:
-            packed[:self.used].copy_(host, non_blocking=True)
+            into = packed if self.used == self.room else packed[:self.used]
+            into.copy_(host, non_blocking=True)
         return [packed]
 
     def take_back(self):
@@ -472,6 +485,14 @@ class Program:
             made = func(*args, **kwargs)
             for number, tensor in zip(numbers, made if isinstance(made, (list, tuple)) else (made,)):
                 storages[number] = tensor.untyped_storage()
+
+
+def _is_whole(step, given):
+    """Does a step copy an argument as it is? given: what stood for each in the run."""
+    if type(step) is not Emitted or not 0 <= step.of.number < len(given):
+        return False
+    like, of = given[step.of.number], step.of
+    return (of.dtype, of.size, of.stride, of.offset) == (like.dtype, like.shape, like.stride(), 0)
 
 
 def _steps(steps):

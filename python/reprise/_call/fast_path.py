@@ -32,7 +32,8 @@ class FastPath:
             self._taker = _C.FastCall(
                 torch.Tensor, torch.empty_strided, torch_private.of(torch).quick_empty,
                 torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.is_autocast_enabled,
-                torch.cuda.current_device, torch.nn.Parameter, torch_private.of(torch).hooks_of_saved)
+                torch.cuda.current_device, torch.nn.Parameter, torch_private.of(torch).hooks_of_saved,
+                torch_private.of(torch).transforms)
         except (AttributeError, NotImplementedError, TypeError, ValueError):
             self._taker = NoFastPath()  # PyTorch tells nothing of tensors through DLPack's C interface
         self.call = self._taker.call

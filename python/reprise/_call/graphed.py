@@ -42,7 +42,7 @@ from .answers import ELSEWHERE, Answers, Asked, Told, Written, written
 from .body import body_of, brings_home, cause_of, clear_frames, firsts_of, is_on_cpu, keeps_containers, \
     keeps_wishes, marks_given, refusal_in, spread, tells_hooks, tells_open, with_given
 from .buckets import version_of
-from .cpu_run import Wanted
+from .cpu_run import VALUE, Wanted
 from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
 from .fast_path import FastPath
 from .module import pickled
@@ -152,6 +152,7 @@ class Graphed:
         self._cpu = CpuValues(torch, self._reads.is_compiled, self._answers)
         self._prints = False  # do replays print?
         self._news = News()
+        self._used = {}  # by family, that has values on the CPU: replays until its last new ones
         self._max_shapes = max_shapes
         self._shapes = {}
         self._failures = {}
@@ -520,7 +521,7 @@ class Graphed:
         else:
             short = self._short(shape, key, tensors, args, kwargs)
             if short is not None:
-                self._add(guarded, shape, shape.device.index, args, kwargs, None, short)
+                self._add(guarded, shape, key, shape.device.index, args, kwargs, None, short)
         shape.offered = fast_path.guards
 
     def _shorten_replayed(self, guarded, shape, key, args, kwargs, tensors):
@@ -533,19 +534,28 @@ class Graphed:
         self._fast_path.know((*args, *kwargs.values()))
         forward, *behind = [part.graph for part in shape.parts()]
         taker.add_split(shape.device.index, args, kwargs, forward, behind[0] if behind else None,
-                        self._replayer(shape))
+                        self._replayer(shape), self._told_on_cpu(key, args, kwargs))
 
     def _replayer(self, shape):
-        """What the fast path makes a call of such a shape with, of its tensors."""
-        return lambda tensors: replayed(shape, tensors, shape.replay)
+        """What the fast path makes a call of such a shape with, of its tensors and those on the CPU."""
+        return lambda tensors, on_cpu=(): replayed(shape, tensors, shape.replay, on_cpu)
 
-    def _add(self, guarded, shape, device, args, kwargs, choice, short):
-        """Adds the shape of a call to the fast path, which takes it if that is True; device: its index; short:
-        as _short returned it."""
+    def _add(self, guarded, shape, key, device, args, kwargs, choice, short):
+        """Adds the shape of a call to the fast path, which takes it if that is True; key: the call's; device: its
+        index; short: as _short returned it."""
         made, build, gradients = short
         taker = self._fast_path.guard(guarded)
         self._fast_path.know((*args, *kwargs.values()))
-        return taker.add(device, args, kwargs, shape.graph, made, build, choice, gradients)
+        return taker.add(device, args, kwargs, shape.graph, made, build, choice, gradients,
+                         self._told_on_cpu(key, args, kwargs))
+
+    def _told_on_cpu(self, key, args, kwargs):
+        """What the key of a call has of each argument on the CPU. Not what that holds now: another thread may have
+        written to it since."""
+        torch = self._torch
+        of_values = [leaf for leaf in flatten((args, kwargs))[0]
+                     if not isinstance(leaf, torch.Tensor) or is_on_cpu(torch, leaf)]
+        return tuple(token for leaf, token in zip(of_values, key[0][1]) if isinstance(leaf, torch.Tensor))
 
     def _ways(self, args, kwargs):
         """Of each argument of a call that is no tensor its place among args, or its name; there are no
@@ -554,9 +564,9 @@ class Graphed:
         return [at for at, value in named if value is not None and not isinstance(value, self._torch.Tensor)]
 
     def _tensor_ways(self, args, kwargs):
-        """The same of each that is a tensor."""
-        named = (*enumerate(args), *kwargs.items())
-        return [at for at, value in named if isinstance(value, self._torch.Tensor)]
+        """The same of each that is a tensor on the device."""
+        torch, named = self._torch, (*enumerate(args), *kwargs.items())
+        return [at for at, value in named if isinstance(value, torch.Tensor) and not is_on_cpu(torch, value)]
 
     def _short(self, shape, key, tensors, args, kwargs):
         """How the fast path makes the results of a shape, for a call that is about to be made, and what
@@ -913,6 +923,9 @@ class Graphed:
         follow them: True where they do from now on, so that the call has another key."""
         family, values, modes = key[0]
         is_known = key in self._shapes or key in self._failures or key in self._shortages
+        on_cpu = not is_known and VALUE in self._cpu.levels(family[:2], 0)
+        if on_cpu and self._came_back(family) and self._news.count(family):
+            self._news.begin_again(family)
         self._news.notice(family, (values, modes), is_known, values, Told(self._reads, self._answers, family[:2]),
                           lambda: self._names_of_values(leaves, args, kwargs))
         if self._news.count(family) > MOST_KNOWN and self._follow(family, leaves, args, kwargs):
@@ -921,6 +934,14 @@ class Graphed:
         if why is not None:
             raise NewValues(why)
         return False
+
+    def _came_back(self, family):
+        """Did values of a family come back since its last new ones, in calls that the fast path took? It tells
+        nothing of those."""
+        uses = sum(shape.parts()[0].graph.info()["replays"] for key, shape in list(self._shapes.items())
+                   if self._family(key) == family)
+        before, self._used[family] = self._used.get(family, uses), uses
+        return uses > before + 1  # the new ones have a replay of their own
 
     def _follow(self, family, leaves, args, kwargs):
         """Has replays follow the floats that alone are new at each call, and drops the graphs for single
@@ -1074,6 +1095,7 @@ class Graphed:
                 return self._cpu.moving(lambda: self._capture_here(key, *call))
             except Wanted as wanted:
                 self._cpu.learn(self._cpu_family(key), len(self._on_cpu(call[0])), wanted)
+                self._fast_path.clear()  # it has shapes of what are other keys from now on
                 raise Unfollowed(str(wanted)) from None
             except Asked as asked:
                 self._answers.learn(self._cpu_family(key), asked)
@@ -1094,6 +1116,7 @@ class Graphed:
         """Raises Unfollowed where a capture failed for what was followed."""
         self._judge_lines(error)
         if is_diverged(error) and self._cpu.give_up_numbers(self._cpu_family(key), self._on_cpu(call[0])):
+            self._fast_path.clear()
             raise Unfollowed(str(error)) from None
         self._numbers.judge(self._family(key), error)
         self._hyperparameters.judge(error)

@@ -242,7 +242,7 @@ class Judged(Graphed):
         case.offered = fast_path.guards
         case.is_short = False
         if short is not None and graph is not None:
-            case.is_short = self._add(True, case.shape, case.device, args, kwargs, case.choice, short)
+            case.is_short = self._add(True, case.shape, key, case.device, args, kwargs, case.choice, short)
         elif short is not None:
             made, build, gradients = short
             case.is_short = taker.add(case.device, args, kwargs, None, made, build, case.choice, gradients)

@@ -117,14 +117,14 @@ class Lane:
         note, lane, leaves_of = self.rounds.note, weakref.ref(self), shape.leaves
         flat, cpu = shape.plan.flat, shape.cpu
 
-        def replay(tensors):
+        def replay(tensors, _=()):
             if cpu is None and is_alone():
                 return _C.miss
             leaves, here = leaves_of(tensors), lane()
             result = flat((*leaves, None)) if flat is not None else shape.delivered(leaves, ())
             note(here.number, here._place, leaves)
             return result
-        return replay if cpu is None else lambda tensors: replayed(shape, tensors, replay)
+        return replay if cpu is None else lambda tensors, on_cpu=(): replayed(shape, tensors, replay, on_cpu)
 
     # ---- Captures ----
 

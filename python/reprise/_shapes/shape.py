@@ -183,8 +183,9 @@ class Shape:
     def is_short(self, tensors):
         """Can the fast path replay calls with these tensors by Python, as one that hands over its arguments in
         their order?"""
+        follows = self.scalars is None or (self.cpu is not None and self.cpu.places)
         return self.effects is None and self.seat is None and not self.lines and not self.has_given and (
-            self.scalars is None) and self.takes_in_order(tensors, self.cpu)
+            bool(follows)) and self.takes_in_order(tensors, self.cpu)
 
     def takes_in_order(self, tensors, cpu):
         """Does it take these tensors alone, but for the one that comes from the CPU? cpu: a Program, or None."""
@@ -242,19 +243,25 @@ class Shape:
         return info
 
 
-def replayed(shape, tensors, replay):
+def replayed(shape, tensors, replay, on_cpu=()):
     """What replay(tensors) makes of a call whose tensors the fast path hands over, with what the call does on the
     CPU: behind the launch where the GPU gets nothing of it. `miss` where the call is not for the fast path. shape:
-    a Shape or a Split that is_short."""
+    a Shape or a Split that is_short; on_cpu: the call's tensors on the CPU."""
     cpu = shape.cpu
     if is_alone() or (cpu is not None and cpu.has_changed()):
         return _C.miss
     if cpu is None:
         return replay(tensors)
+    if cpu.places:
+        with cpu.lock:  # its graph has numbers of the call in kernels' parameters
+            cpu.place(on_cpu)
+            if not shape.has_its_scalars():
+                return _C.miss
+            return replay((*tensors, *cpu.prepare(on_cpu, may_take_back=False)))
     if cpu.room:
-        return replay((*tensors, *cpu.prepare((), may_take_back=False)))
+        return replay((*tensors, *cpu.prepare(on_cpu, may_take_back=False)))
     result = replay(tensors)
-    cpu.prepare((), may_take_back=False)
+    cpu.prepare(on_cpu, may_take_back=False)
     return result
 
 
