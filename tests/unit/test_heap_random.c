@@ -198,6 +198,15 @@ static void close_gate(struct model *model)
     heap_hold(&f, f.streams[USER], &model->gate);
 }
 
+/* Does so much wait that a stream may follow, and a block be given out that waits here? */
+static bool is_followed(const struct model *model)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < model->waiting_count; i++)
+        bytes += model->waiting[i].bytes;
+    return bytes > 64 * MIB;
+}
+
 static void drop(struct model *model, size_t i)
 {
     struct live old = model->live[i];
@@ -209,7 +218,7 @@ static void drop(struct model *model, size_t i)
         model->waiting[model->waiting_count++] = old;
     else
         count(model, &old, ACTIVE_COUNT, FIGURES, -1);
-    if (old.used && (!model->held || model->waiting_count == MOST_LIVE))
+    if (old.used && (!model->held || model->waiting_count == MOST_LIVE || is_followed(model)))
         open_gate(model);
 }
 

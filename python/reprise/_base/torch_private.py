@@ -199,6 +199,8 @@ class Private:
         # it is tried.
         self.hooks_of_saved = _find(torch, "_C._autograd._top_saved_tensors_default_hooks") or (
             functools.partial(_tried_hooks, torch))
+        # Have the dimensions of a tensor names? From 2.15 on none have.
+        self.has_names = _find(torch, "Tensor.has_names") or (lambda tensor: False)
         # Are functions transformed that are called now (torch.func)? And what lets go of tensors whose
         # transformation is over.
         self.is_transforming = _find(torch, "_C._are_functorch_transforms_active")

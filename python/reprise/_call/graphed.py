@@ -904,7 +904,7 @@ class Graphed:
                                "not see change. Move it to the GPU before the call")
         if tensor.layout is not self._torch.strided or tensor.is_nested or tensor.is_conj() or tensor.is_neg():
             raise Uncapturable("an argument is a sparse or nested tensor, or a lazy view")
-        if tensor.has_names():
+        if torch_private.of(self._torch).has_names(tensor):
             raise Uncapturable("an argument has named dimensions, which results of a graph have not. Pass "
                                "x.rename(None)")
 
