@@ -527,6 +527,39 @@ class OnTheFastPath(unittest.TestCase):
         return made is not reprise._C.miss
 
     @torch.no_grad()
+    def test_one_that_is_another_argument(self):
+        def fn(x, a, b):
+            return x + (a.sum() if a is b else (a * b).sum() * 2)
+        a, b = torch.ones(3), torch.ones(3)
+        for others, same in (((a, b), (a, a)), ((a, a), (a, b))):
+            graphed = self.calling(fn, (x_of(0), *others))
+            self.assertTrue(self.takes(graphed, fn, x_of(1), *others))
+            self.assertFalse(self.takes(graphed, fn, x_of(1), *same))
+            self.assertEqual(bits(graphed(x_of(1), *same)), bits(fn(x_of(1), *same)))
+
+    @torch.no_grad()
+    def test_one_that_has_an_attribute(self):
+        def fn(x, t):
+            return x * t if getattr(t, "twice", None) is None else x * t * 2
+        graphed, t = self.calling(fn, (x_of(0), torch.tensor(0.5))), torch.tensor(0.5)
+        self.assertTrue(self.takes(graphed, fn, x_of(1), t))
+        t.twice = True
+        self.assertFalse(self.takes(graphed, fn, x_of(1), t))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.assertEqual(bits(graphed(x_of(1), t)), bits(fn(x_of(1), t)))
+
+    @torch.no_grad()
+    def test_one_that_is_a_view(self):
+        def fn(x, t):
+            return x * t.sum() * (t.storage_offset() + 1)
+        graphed, t = self.calling(fn, (x_of(0), torch.ones(3))), torch.ones(6)[3:]
+        self.assertFalse(self.takes(graphed, fn, x_of(1), t))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.assertEqual(bits(graphed(x_of(1), t)), bits(fn(x_of(1), t)))
+
+    @torch.no_grad()
     def test_a_value(self):
         def by_item(x, t):
             return x * t.item()

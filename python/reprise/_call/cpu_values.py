@@ -43,10 +43,12 @@ def is_taken(torch, tensor):
 
 
 def _copied(torch, tensor):
-    """One of the same shape and strides, in memory of its own."""
+    """One of the same shape and strides, in memory of its own, that nothing was written to as autograd counts it."""
     if 0 in tensor.stride() and tensor.numel() > 1:
         return tensor.detach().clone()
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor.detach())
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    made.data.copy_(tensor.detach())
+    return made
 
 
 def _is_number(torch, tensor):

@@ -851,7 +851,7 @@ class Graphed:
         """Raises Uncapturable where code asks of an argument what its stand-in in a capture would not answer
         alike."""
         asked = self._reads.asked()
-        for tensor in tensors:
+        for tensor in (*tensors, *(leaf for leaf in leaves if is_on_cpu(self._torch, leaf))):
             if asked.is_nothing and not tensor.__dict__:
                 continue
             is_split = self._torch.is_grad_enabled() and self._grad != "whole"
