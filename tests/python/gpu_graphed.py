@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import gc
+import logging
 import os
 import subprocess
 import sys
@@ -541,6 +542,17 @@ class Inference(unittest.TestCase):
             net[0].weight.data = net[0].weight.data.clone()
             self.check(fn, [(x, False), (x, True)] * 2, graphed=made)
         self.assertEqual(len(made.failures()), 1)
+
+    @unittest.skipUnless(sys.version_info >= (3, 12), "dicts are watched from CPython 3.12 on")
+    def test_levels_of_loggers_take_no_look_in_each_call(self):
+        """Each module of a library has a logger."""
+        def looks(count):
+            logs = tuple(logging.getLogger(f"reprise.looks.{i}") for i in range(count))
+            net = torch.nn.Linear(8, 8).cuda()
+            made = self.check(lambda x: net(x) * (1 + sum(log.isEnabledFor(logging.DEBUG) for log in logs)),
+                              [(torch.randn(4, 8, device="cuda"),) for _ in range(4)])
+            return made._reads.values.handle.counts()[1]
+        self.assertEqual(looks(20), looks(1))
 
     def test_a_capture_compiles_nothing(self):
         compiled = []

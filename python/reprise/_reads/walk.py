@@ -413,11 +413,18 @@ class Walk(_C.Walk):
 
     def _logger_reads(self, logger, path):
         manager = logger.manager
-        self.own(ATTRIBUTES, manager, ("disable",), (manager.disable,), (f"{path}.manager.disable",))
+        self._own_held(manager, ("_disable",) if "_disable" in vars(manager) else ("disable",), f"{path}.manager")
         while logger is not None:
-            self.own(ATTRIBUTES, logger, _LOGGER, [getattr(logger, name) for name in _LOGGER],
-                     [f"{path}.{name}" for name in _LOGGER])
+            self._own_held(logger, _LOGGER, path)
             logger, path = logger.parent, f"{path}.parent"
+
+    def _own_held(self, object, names, path):
+        """Attributes of an object: told of where its dict has them, and else looked at in each call."""
+        held, paths = vars(object), [f"{path}.{name}" for name in names]
+        if all(name in held for name in names):
+            self.own(NAMES, held, names, [held[name] for name in names], paths, way_for("instance"))
+        else:
+            self.own(ATTRIBUTES, object, names, [getattr(object, name) for name in names], paths)
 
     def _foreign_cells(self, function, path):
         """A decorator of somebody else's: what it wraps, or chooses from."""
