@@ -2073,6 +2073,13 @@ def an_argument_that_is_a_parameter():
         lambda: w, lambda: other)
 
 
+@kind(refused=r"is it a parameter \(`Parameter`\)")
+def an_argument_that_is_a_parameter_by_another_name():
+    w = weight()
+    other, weights = torch.nn.Parameter(w, requires_grad=False), torch.nn.Parameter
+    return lambda x, w: x @ w * (2.0 if isinstance(w, weights) else 1.0), now_and_then(lambda: w, lambda: other)
+
+
 @kind(refused=r"asks of an argument whether it wants a gradient \(`requires_grad`\)")
 def an_argument_that_wants_a_gradient():
     w, other = weight(), weight().requires_grad_()
