@@ -155,6 +155,17 @@ class CpuValues(unittest.TestCase):
         self.check(lambda x, s: x * s, [(x_of(i), torch.tensor(0.1 * i + 0.15, dtype=torch.double))
                                         for i in range(6)])
 
+    def test_a_tensor_that_is_two_arguments_beside_one_on_the_cpu(self):
+        def fn(x, y, t):
+            return x * y * t.cuda()
+        graphed = reprise.graphed(fn)
+        for i in range(6):
+            x, t = x_of(i).requires_grad_(), torch.arange(float(WIDE)) + i
+            made = [call(x, x, t) for call in (fn, graphed)]
+            self.assertEqual(*map(bits, made))
+            self.assertEqual(*(bits(*torch.autograd.grad(one.sum(), x)) for one in made))
+        self.assertEqual(graphed.failures(), [])
+
     def test_two_numbers_and_a_move(self):
         self.check(lambda x, a, b, t: (x * a + b) * t.cuda() + b,
                    [(x_of(i), torch.tensor(0.3 + i), torch.tensor(7.3 - i / 8), torch.full((WIDE,), float(i)))

@@ -385,8 +385,8 @@ class Split:
     def is_short(self, tensors):
         """Can the fast path replay calls with these tensors, as one that hands over its arguments in their
         order?"""
-        if self.once is not None:
-            tensors = [tensors[i] for i in self.once]
+        if self.once is not None:  # which may have what comes from the CPU behind these
+            tensors = [tensors[i] for i in self.once if i < len(tensors)]
         return self.effects is None and not self.has_given and self.forward.takes_in_order(tensors, self.cpu) and (
             all(part.cpu is None for part in self.parts()))
 
