@@ -155,6 +155,11 @@ class CpuValues(unittest.TestCase):
         self.check(lambda x, s: x * s, [(x_of(i), torch.tensor(0.1 * i + 0.15, dtype=torch.double))
                                         for i in range(6)])
 
+    def test_a_number_within_an_argument(self):
+        for fn in (lambda x, s: x * s[0], lambda x, s: x * s.reshape(()), lambda x, s: x * s.squeeze() + s[0]):
+            self.check(fn, [(x_of(i), torch.tensor([0.04 * i + 0.11])) for i in range(6)])
+        self.check(lambda x, s: x * s[1], [(x_of(i), torch.tensor([0.3, 1.5 + i % 2])) for i in range(6)], graphs=2)
+
     def test_a_tensor_that_is_two_arguments_beside_one_on_the_cpu(self):
         def fn(x, y, t):
             return x * y * t.cuda()

@@ -355,8 +355,8 @@ class Run:
         """A kernel's parameters hold it."""
         number, inputs = self._known[storage_of(tensor)]
         torch = self.torch
-        followed = number < len(self.given) and tensor.numel() == 1 and (
-            tensor.dtype in (torch.float32, torch.float64) and tensor.dtype == self.given[number].dtype)
+        followed = number < len(self.given) and is_number(torch, self.given[number]) and (
+            tensor.dtype == self.given[number].dtype)
         if not followed or not self.may_number:
             self.want(inputs, VALUE)
         if self.levels[number] < NUMBER:
@@ -610,6 +610,11 @@ def modes(torch, dispatch_mode, run):
 
 
 _used: set[types.ModuleType] = set()
+
+
+def is_number(torch, tensor):
+    """Can kernels' parameters hold such an argument, so that replays are told another?"""
+    return tensor.numel() == 1 and tensor.dtype in (torch.float32, torch.float64)
 
 
 def use_once(torch, dispatch_mode):

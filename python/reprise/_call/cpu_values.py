@@ -25,7 +25,7 @@ from .._reads.scalars import FIXED, Trace, turn_of
 from .._shapes.split import Refused as Never
 from .answers import Asked
 from .cpu_run import ALIGN, MOVED, NUMBER, VALUE, Compiled, Emitted, NoRoom, Refused, Run, View, contents, \
-    follows_compiled, modes, use_once
+    follows_compiled, is_number, modes, use_once
 
 MOST_BYTES = 1 << 16      # of an argument; of a tensor outside of the call that is compared at each call
 MOST_MOVED = 1 << 24      # of all that a graph is given
@@ -49,10 +49,6 @@ def _copied(torch, tensor):
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     made.data.copy_(tensor.detach())
     return made
-
-
-def _is_number(torch, tensor):
-    return tensor.dim() == 0 and tensor.dtype in (torch.float32, torch.float64)
 
 
 def _may_be_a_move(torch, error):
@@ -103,7 +99,7 @@ class CpuValues:
         rubbish in padding, their values are part of the key. False: they are already."""
         levels = self.levels(family, len(tensors))
         open_ones = [i for i, (t, level) in enumerate(zip(tensors, levels))
-                     if level < VALUE and _is_number(self.torch, t)]
+                     if level < VALUE and is_number(self.torch, t)]
         if open_ones and family not in self._diverged:
             self._diverged.add(family)
         elif open_ones:
@@ -278,7 +274,7 @@ class Attempt:
         """What the run finds for an argument. Numbers differ from run to run, so that what holds one
         unnoticed differs too."""
         torch, level = self.torch, self.levels[which]
-        if level == VALUE or not _is_number(torch, tensor):
+        if level == VALUE or not is_number(torch, tensor):
             return _copied(torch, tensor)
         if level == MOVED:
             return torch.full_like(tensor, 0.3711 + 0.2307 * turn_of(len(self.traces)) + 0.0113 * which)
