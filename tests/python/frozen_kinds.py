@@ -18,6 +18,7 @@ import enum
 import functools
 import gc
 import io
+import itertools
 import logging
 import multiprocessing.sharedctypes
 import operator
@@ -39,6 +40,7 @@ KINDS = {}
 SIZE = 16
 SCALE = 1.0
 FLAGS = {"scale": 1.0, "deep": {"list": [1.0, 2.0]}}
+COUNT = itertools.count()  # for names that are used once
 LOCAL = threading.local()
 VARIABLE = contextvars.ContextVar("scale", default=1.0)
 settings = types.ModuleType("settings")
@@ -1746,6 +1748,28 @@ def level_of_a_logger_above():
     def fn(x):
         return n(x) * (2.0 if adapter.isEnabledFor(logging.DEBUG) else 1.0)
     return fn, lambda i: above.setLevel(logging.DEBUG if values(i) > 1 else logging.INFO)
+
+
+@kind()
+def a_logger_above_that_comes_later():
+    n, name = net(), f"reprise.later{next(COUNT)}"
+    log = logging.getLogger(f"{name}.frozen")
+
+    def fn(x):
+        return n(x) * (2.0 if log.isEnabledFor(logging.DEBUG) else 1.0)
+    return fn, lambda i: None if i < 3 else logging.getLogger(name).setLevel(
+        logging.DEBUG if values(i) > 1 else logging.INFO)
+
+
+@kind()
+def the_logger_of_an_adapter():
+    n, one, other = net(), logging.getLogger("reprise.one"), logging.getLogger("reprise.other")
+    other.setLevel(logging.DEBUG)
+    adapter = logging.LoggerAdapter(one, {})
+
+    def fn(x):
+        return n(x) * (2.0 if adapter.isEnabledFor(logging.DEBUG) else 1.0)
+    return fn, lambda i: setattr(adapter, "logger", other if values(i) > 1 else one)
 
 
 @kind()

@@ -63,7 +63,7 @@ _OF_PARTIAL = ("func", "args", "keywords")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _LEVEL = "_current_level"
-_LOGGER = ("level", "disabled", "propagate")  # what tells whether it logs, of those above it too
+_LOGGER = ("level", "disabled", "propagate", "parent")  # what tells whether it logs, of those above it too
 
 
 Same = _C.Same  # an object by its identity; it lives as long as this
@@ -408,8 +408,11 @@ class Walk(_C.Walk):
         return Same(logger)
 
     def _logger_adapter(self, adapter, path):
-        self._follow(Walk.put, adapter.logger, f"{path}.logger")
+        self._follow(Walk._logger_adapter_reads, adapter, path)
         return Same(adapter)
+
+    def _logger_adapter_reads(self, adapter, path):
+        self._own_held(adapter, ("logger",), path)
 
     def _logger_reads(self, logger, path):
         manager = logger.manager
