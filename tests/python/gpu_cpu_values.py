@@ -7,6 +7,7 @@ import threading
 import unittest
 import warnings
 import weakref
+from unittest import mock
 
 import torch
 
@@ -154,6 +155,17 @@ class CpuValues(unittest.TestCase):
     def test_a_number_in_double_precision(self):
         self.check(lambda x, s: x * s, [(x_of(i), torch.tensor(0.1 * i + 0.15, dtype=torch.double))
                                         for i in range(6)])
+
+    def test_a_number_that_is_written_to_while_a_call_is_under_way(self):
+        prepare, number = cpu_values.Program.prepare, torch.tensor(0.3)
+        graphed = self.check(lambda x, s: x * s, [(x_of(i), number) for i in range(4)])
+
+        def late(program, tensors, **options):
+            number.fill_(-8.0)  # as another thread would, which a graph of its own is for
+            return prepare(program, tensors, **options)
+        x, wanted = x_of(1), bits(x_of(1) * number)
+        with mock.patch.object(cpu_values.Program, "prepare", late), torch.no_grad():
+            self.assertEqual(bits(graphed(x, number)), wanted)
 
     def test_a_number_within_an_argument(self):
         for fn in (lambda x, s: x * s[0], lambda x, s: x * s.reshape(()), lambda x, s: x * s.squeeze() + s[0]):

@@ -430,10 +430,11 @@ class Program:
         for which, place in self.places:
             place["value"] = float(tensors[which])
 
-    def prepare(self, tensors, may_take_back=True):
+    def prepare(self, tensors, may_take_back=True, is_placed=False):
         """The argument behind those on the device, in a list, of a call with these tensors on the CPU.
-        may_take_back: may take_back() come?"""
-        self.place(tensors)
+        may_take_back: may take_back() come? is_placed: did place()? Another thread may have written to them since."""
+        if not is_placed:
+            self.place(tensors)
         torch = self.torch
         host = torch.empty(self.used, dtype=torch.uint8, pin_memory=True) if self.used else None
         if self.draws and may_take_back:

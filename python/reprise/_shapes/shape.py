@@ -257,7 +257,7 @@ def replayed(shape, tensors, replay, on_cpu=()):
             cpu.place(on_cpu)
             if not shape.has_its_scalars():
                 return _C.miss
-            return replay((*tensors, *cpu.prepare(on_cpu, may_take_back=False)))
+            return replay((*tensors, *cpu.prepare(on_cpu, may_take_back=False, is_placed=True)))
     if cpu.room:
         return replay((*tensors, *cpu.prepare(on_cpu, may_take_back=False)))
     result = replay(tensors)
