@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 _CLASSES = frozenset(("Parameter",))  # which code may also have as globals
 
+
 def _facts(torch):
     """By name: what a person calls it; is an argument like a stand-in? Gradients want no look at `requires_grad`:
     there it is part of the key, and the stand-in's too."""
