@@ -900,7 +900,7 @@ class Walk(_C.Walk):
     def _class(self, kind, path):
         if issubclass(kind, enum.Enum):
             return Same(kind)
-        if kind is self.torch.nn.Parameter:  # under whatever name
+        if kind is getattr(self.torch.nn, "Parameter", None):  # under whatever name
             self.names.add(kind.__name__)
         self._meet_class(kind, made=True)
         if kind is decimal.Decimal:
