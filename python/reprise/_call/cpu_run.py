@@ -537,6 +537,11 @@ def _aligned(nbytes):
     return (nbytes + ALIGN - 1) // ALIGN * ALIGN
 
 
+def is_number(torch, tensor):
+    """Can kernels' parameters hold such an argument, so that replays are told another?"""
+    return tensor.numel() == 1 and tensor.dtype in (torch.float32, torch.float64)
+
+
 def makers(torch):
     return (torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor)
 
@@ -610,11 +615,6 @@ def modes(torch, dispatch_mode, run):
 
 
 _used: set[types.ModuleType] = set()
-
-
-def is_number(torch, tensor):
-    """Can kernels' parameters hold such an argument, so that replays are told another?"""
-    return tensor.numel() == 1 and tensor.dtype in (torch.float32, torch.float64)
 
 
 def use_once(torch, dispatch_mode):

@@ -216,8 +216,7 @@ bool rpi_shelf_follow(struct rpi_shelf *shelf, uint64_t bytes)
     if (most < LEAST_WAITING)
         most = LEAST_WAITING;
     struct rpi_heap_scope scope;
-    if (shelf->gauges.waiting_bytes <= most ||
-        rpi_heap_enter(shelf->heap, &scope) != CUDA_SUCCESS)
+    if (shelf->gauges.waiting_bytes <= most || rpi_heap_enter(shelf->heap, &scope) != CUDA_SUCCESS)
         return false;
     bool runs = rpi_heap_stream_runs(shelf->heap, shelf->stream), fits = false;
     struct rpi_heap_block **link = &shelf->waiting;
