@@ -596,6 +596,60 @@ static void words_that_may_be_addresses_keep_an_argument_copied(void **state)
     junk.f->driver->cuModuleUnload(junk.module);
 }
 
+/* A kernel that finds its output in a table, which is copied from the host. */
+struct tabled {
+    const struct rpt_fixture *f;
+    CUmodule module;
+    unsigned calls;
+    float *tables[8]; /* one for each call: a graph reads its own as long as it lives */
+};
+
+static void run_tabled(const struct rp_host_launch *launch)
+{
+    float *const *table;
+    const float *from;
+    memcpy(&table, launch->params[0], sizeof table);
+    memcpy(&from, launch->params[1], sizeof from);
+    for (uint32_t i = 0; i < COUNT; i++)
+        table[0][i] = from[i] * 3;
+}
+
+static const struct rp_host_param tabled_params[] = {{0, sizeof(void *)}, {8, sizeof(void *)}};
+static const struct rp_host_kernel tabled_kernel = {
+    .name = "tabled", .run = run_tabled, .params = tabled_params, .param_count = 2};
+static const struct rp_host_image tabled_image = {
+    .magic = RP_HOST_IMAGE_MAGIC, .kernel_count = 1, .kernels = &tabled_kernel};
+
+static rp_status goes_by_a_table(struct rp_call *call, void *user, struct rp_error *err)
+{
+    struct tabled *tabled = user;
+    const struct rpt_fixture *f = tabled->f;
+    CUstream s = rp_call_stream(call);
+    uint64_t table, from = rp_call_arg(call, 0), to = rp_call_arg(call, 1);
+    void *params[] = {&table, &from};
+    CUfunction function;
+    rp_status status = rp_call_alloc(call, sizeof to, s, &table, err);
+    assert_true(tabled->calls < sizeof tabled->tables / sizeof *tabled->tables);
+    float **host = &tabled->tables[tabled->calls++];
+    *host = (float *)(uintptr_t)to;
+    if (status == RP_OK)
+        status = driver_status(f->driver->cuMemcpyHtoDAsync(table, host, sizeof *host, s), err);
+    if (status == RP_OK)
+        status =
+            driver_status(f->driver->cuModuleGetFunction(&function, tabled->module, "tabled"), err);
+    if (status == RP_OK)
+        status = rpt_launch(f, function, s, params, err);
+    return status == RP_OK ? rpt_scale(f, s, to, to, 2, COUNT, err) : status;
+}
+
+static void addresses_in_a_table_keep_an_argument_copied(void **state)
+{
+    struct tabled tabled = {.f = *state};
+    assert_int_equal(tabled.f->driver->cuModuleLoadData(&tabled.module, &tabled_image), 0);
+    expect_copied(*state, goes_by_a_table, &tabled, 6, NULL, RPI_COPY_NOT, RPI_COPY_DOUBTFUL);
+    tabled.f->driver->cuModuleUnload(tabled.module);
+}
+
 /* ---- The driver's calls ---------------------------------------------------------------------*/
 
 /* A driver of which one SetParams call fails, and which looks at packed buffers. */
@@ -824,6 +878,7 @@ int main(void)
         TEST(unreadable_parameters_are_refused),
         TEST(copies_of_rows_are_let_alone),
         TEST(words_that_may_be_addresses_keep_an_argument_copied),
+        TEST(addresses_in_a_table_keep_an_argument_copied),
         TEST(packed_parameters_keep_their_length),
         TEST(a_failed_change_is_made_up_for),
         TEST(copies_follow_other_memory_for_a_while),

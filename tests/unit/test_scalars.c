@@ -10,6 +10,7 @@
 #include "reprise_framework.h"
 
 #include <math.h>
+#include <sys/mman.h>
 
 /* Argument 0 times a factor, in argument 1; that once more, in argument 2. Each run of a capture
  * has another factor. */
@@ -190,29 +191,92 @@ static void numbers_are_told_before_a_replay(void **state)
     finish(&subject);
 }
 
+/* What a run copies from the host to argument 1: 12 bytes in a page of their own. */
+struct copied {
+    struct subject subject;
+    void (*fill)(char *data, const struct rp_call *call, double factor);
+    bool goes; /* the memory does, as the run ends */
+    void *pages[8];
+};
+
+enum { COPIED_BYTES = 12, PAGE = 4096 };
+
 static rp_status copy_from_host(struct rp_call *call, void *user, struct rp_error *err)
 {
-    static float number = 0.25f;
-    struct subject *subject = user;
-    rp_status status = rp_call_scalar(call, factors[subject->runs++], err);
-    if (status == RP_OK && subject->f->driver->cuMemcpyHtoDAsync(rp_call_arg(call, 1), &number, 4,
-                                                                 rp_call_stream(call)) != 0)
+    struct copied *copied = user;
+    unsigned run = copied->subject.runs++;
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(page != MAP_FAILED && run < sizeof copied->pages / sizeof *copied->pages);
+    copied->pages[run] = page;
+    copied->fill(page, call, factors[run]);
+    rp_status status = rp_call_scalar(call, factors[run], err);
+    if (status == RP_OK && copied->subject.f->driver->cuMemcpyHtoDAsync(
+                               rp_call_arg(call, 1), page, COPIED_BYTES, rp_call_stream(call)) != 0)
         status = RP_ERROR_DRIVER;
+    if (copied->goes)
+        munmap(page, PAGE);
     return status;
 }
 
-/* A number that was computed from a scalar may lie there. */
-static void copies_from_the_host_are_refused(void **state)
+static void constants(char *data, const struct rp_call *call, double factor)
+{
+    static const uint32_t numbers[] = {7, 11, 13};
+    (void)call, (void)factor;
+    memcpy(data, numbers, sizeof numbers);
+}
+
+static void addresses(char *data, const struct rp_call *call, double factor)
+{
+    uint64_t address = rp_call_arg(call, 2) + 4;
+    (void)factor;
+    memcpy(data, &address, sizeof address);
+}
+
+static void numbers(char *data, const struct rp_call *call, double factor)
+{
+    float number = (float)factor;
+    constants(data, call, factor);
+    memcpy(data, &number, sizeof number);
+}
+
+/* Behind the last whole word. */
+static void numbers_at_the_end(char *data, const struct rp_call *call, double factor)
+{
+    float number = (float)factor;
+    constants(data, call, factor);
+    memcpy(data + 8, &number, sizeof number);
+}
+
+static rp_status capture_copied(struct rpt_fixture *f, bool goes,
+                                void (*fill)(char *, const struct rp_call *, double))
+{
+    struct copied copied = {.fill = fill, .goes = goes};
+    struct rp_graph *graph = NULL;
+    init(&copied.subject, f, itself);
+    for (size_t i = 0; i < 3; i++)
+        copied.subject.args[i] = rpt_arg(copied.subject.memory + i * 256, 4, RP_ARG_OUT);
+    rp_status status = rp_graph_capture(f->pool, NULL, copy_from_host, &copied, copied.subject.args,
+                                        3, &graph, &f->err);
+    rp_graph_destroy(graph);
+    for (size_t i = 0; !goes && i < copied.subject.runs; i++)
+        munmap(copied.pages[i], PAGE);
+    finish(&copied.subject);
+    return status;
+}
+
+/* A number that was computed from a scalar may lie in memory of the host: not where two runs with
+ * other scalars copied the same. */
+static void copies_from_the_host_that_may_hold_numbers_are_refused(void **state)
 {
     struct rpt_fixture *f = *state;
-    struct subject subject;
-    struct rp_graph *graph = NULL;
-    init(&subject, f, itself);
-    assert_int_equal(
-        rp_graph_capture(f->pool, NULL, copy_from_host, &subject, subject.args, 3, &graph, &f->err),
-        RP_ERROR_DIVERGED);
+    RPT_OK(f, capture_copied(f, false, constants));
+    RPT_OK(f, capture_copied(f, false, addresses));
+    assert_int_equal(capture_copied(f, false, numbers), RP_ERROR_DIVERGED);
     rpt_says(f, "copies from the host");
-    finish(&subject);
+    assert_int_equal(capture_copied(f, false, numbers_at_the_end), RP_ERROR_DIVERGED);
+    rpt_says(f, "copies from the host");
+    assert_int_equal(capture_copied(f, true, constants), RP_ERROR_DIVERGED);
+    rpt_says(f, "copies from the host");
 }
 
 /* One kernel, with a word behind `index` that may be padding; and its numbers, one for each run. */
@@ -398,7 +462,7 @@ int main(void)
         RPT_TEST(what_is_computed_otherwise_is_refused),
         RPT_TEST(each_run_names_as_many),
         RPT_TEST(numbers_are_told_before_a_replay),
-        RPT_TEST(copies_from_the_host_are_refused),
+        RPT_TEST(copies_from_the_host_that_may_hold_numbers_are_refused),
         RPT_TEST(padding_is_told_from_numbers),
         RPT_TEST(captures_with_scalars_are_not_verified),
         RPT_TEST(only_numbers_of_captured_runs_are_named),

@@ -15,7 +15,7 @@
 enum { COUNT = 64, BYTES = COUNT * sizeof(float), ARGS = 2 };
 
 /* How the work uses what it holds. */
-enum way { BY_KERNEL, BY_COPY, BY_FILL, IN_STRUCT, UNUSED };
+enum way { BY_KERNEL, BY_COPY, BY_FILL, IN_STRUCT, IN_TABLE, UNUSED };
 
 struct fixture {
     struct rpt_fixture f;
@@ -54,6 +54,9 @@ static rp_status enqueue(const struct rpt_fixture *f, CUstream stream, const voi
         memset(&param, 0, sizeof param);
         param.to = (uint32_t *)(uintptr_t)held;
         return rpt_launch(f, f->padded, stream, params, err);
+    case IN_TABLE: /* copied from the host */
+        result = f->driver->cuMemcpyHtoDAsync(p->out, &p->t->held, sizeof held, stream);
+        break;
     case UNUSED:
         break;
     }

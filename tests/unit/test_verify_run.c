@@ -18,14 +18,14 @@
 enum { COUNT = 200 };
 enum { BYTES = COUNT * sizeof(float) };
 
-/* ---- A kernel that reads addresses in memory --------------------------------------------------*/
+/* ---- A kernel that computes addresses from memory ---------------------------------------------*/
 
-/* to[i] = table[0][i] + 2 table[1][i] */
+/* to[i] = a[i] + 2 b[i]. The table has both inverted, so that none is found in it. */
 static void run_through_table(const struct rp_host_launch *launch)
 {
     float *to = (float *)(uintptr_t) * (const uint64_t *)launch->params[0];
     const uint64_t *table = (const uint64_t *)(uintptr_t) * (const uint64_t *)launch->params[1];
-    const float *a = (const float *)(uintptr_t)table[0], *b = (const float *)(uintptr_t)table[1];
+    const float *a = (const float *)(uintptr_t)~table[0], *b = (const float *)(uintptr_t)~table[1];
     for (uint32_t i = 0; i < *(const uint32_t *)launch->params[2]; i++)
         to[i] = a[i] + 2 * b[i];
 }
@@ -128,8 +128,8 @@ static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
         (status = rp_call_alloc(call, BYTES, s, &t, err)) != RP_OK)
         return status;
     bool hides_b = subject->habit == HIDES_A_AND_B, hides_a = hides_b || subject->habit == HIDES_A;
-    subject->table[0] = hides_a ? x[A] : a;
-    subject->table[1] = hides_b ? x[B] : b;
+    subject->table[0] = ~(hides_a ? x[A] : a);
+    subject->table[1] = ~(hides_b ? x[B] : b);
     const struct rp_driver *d = f->driver;
     void *params[] = {&t, &table, &count};
     float factor = factor_of(subject, eager);

@@ -185,6 +185,8 @@ rp_status rpi_learn(struct rpi_learning *learning, const char *what, rp_callable
     status = rpi_call_run(&learning->call, callable, user, what, err);
     if (status == RP_OK)
         status = rpi_capture_end(&learning->capture, out_template, err);
+    if (status == RP_OK)
+        status = rpi_host_data_read(&learning->host_data, pool->device->driver, *out_template, err);
     return rpi_capture_blame(&learning->capture, status, err);
 }
 
@@ -195,4 +197,5 @@ void rpi_learning_finish(struct rpi_learning *learning)
     rpi_vec_finish(&learning->nodes);
     rpi_vec_finish(&learning->values);
     rpi_vec_finish(&learning->scalars);
+    rpi_host_data_finish(&learning->host_data);
 }

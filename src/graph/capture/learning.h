@@ -8,6 +8,7 @@
 #define REPRISE_GRAPH_CAPTURE_LEARNING_H
 
 #include "graph/capture/capture.h"
+#include "graph/capture/host_data.h"
 #include "graph/capture/rehearse.h"
 #include "graph/ground/call.h"
 #include "graph/objects/objects.h"
@@ -36,8 +37,9 @@ struct rpi_learning {
     struct rpi_capture capture;
     struct rpi_run_blocks run_blocks;
     struct rpi_node_list nodes;
-    struct rpi_addresses values; /* that the run named */
-    struct rpi_scalars scalars;  /* likewise */
+    struct rpi_addresses values;    /* that the run named */
+    struct rpi_scalars scalars;     /* likewise */
+    struct rpi_host_data host_data; /* that its copies read */
 };
 
 /* What serves the calls of a run, without results and with them. */

@@ -229,6 +229,8 @@ static rp_status record(struct recording *run, const char *name, rp_callable_fn 
     run->learning.values = (struct rpi_addresses){0};
     run->made->scalars = run->learning.scalars;
     run->learning.scalars = (struct rpi_scalars){0};
+    run->made->host_data = run->learning.host_data;
+    run->learning.host_data = (struct rpi_host_data){0};
     rpi_learning_finish(&run->learning);
     rpi_online_finish(&run->online);
     return status;
@@ -260,5 +262,6 @@ void rpi_recorded_finish(struct rpi_recorded *recorded, const struct rp_driver *
     rpi_vec_finish(&recorded->addresses);
     rpi_vec_finish(&recorded->values);
     rpi_vec_finish(&recorded->scalars);
+    rpi_host_data_finish(&recorded->host_data);
     *recorded = (struct rpi_recorded){0};
 }

@@ -20,6 +20,7 @@ struct rpi_recorded {
     struct rpi_addresses addresses;   /* the arguments' staging, then each block's */
     struct rpi_addresses values;      /* words that replays set */
     struct rpi_scalars scalars;       /* of this run */
+    struct rpi_host_data host_data;   /* likewise */
     size_t diverged;                  /* blocks placed online */
 };
 

@@ -205,6 +205,8 @@ static rp_status rehearse(struct rehearsing *run, const char *name, rp_callable_
     run->made->values = run->learning.values.count;
     run->made->scalars = run->learning.scalars;
     run->learning.scalars = (struct rpi_scalars){0};
+    run->made->host_data = run->learning.host_data;
+    run->learning.host_data = (struct rpi_host_data){0};
     rpi_learning_finish(&run->learning);
     rpi_vec_finish(&run->found);
     rpi_free(addresses);
@@ -271,5 +273,6 @@ void rpi_rehearsal_finish(struct rpi_rehearsal *rehearsal, const struct rp_drive
     rpi_vec_finish(&rehearsal->blocks);
     rpi_vec_finish(&rehearsal->results);
     rpi_vec_finish(&rehearsal->scalars);
+    rpi_host_data_finish(&rehearsal->host_data);
     *rehearsal = (struct rpi_rehearsal){0};
 }

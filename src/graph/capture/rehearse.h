@@ -9,6 +9,7 @@
 #ifndef REPRISE_GRAPH_CAPTURE_REHEARSE_H
 #define REPRISE_GRAPH_CAPTURE_REHEARSE_H
 
+#include "graph/capture/host_data.h"
 #include "graph/objects/objects.h"
 #include "graph/template/scalars.h"
 #include "memory/order/capture_record.h"
@@ -25,21 +26,17 @@ struct rpi_rehearsal {
     } blocks;
     struct {
         RPI_VEC(uint64_t);
-    } results;                  /* that were found: bytes of each */
-    size_t values;              /* that replays set (rp_call_value) */
-    struct rpi_scalars scalars; /* of this run */
+    } results;                      /* that were found: bytes of each */
+    size_t values;                  /* that replays set (rp_call_value) */
+    struct rpi_scalars scalars;     /* of this run */
+    struct rpi_host_data host_data; /* likewise */
     CUgraph template;
-};
-
-/* Addresses that a record gave out: those of the arguments, then of the blocks. */
-struct rpi_addresses {
-    RPI_VEC(uint64_t);
 };
 
 /* Where a rehearsal has its memory. */
 struct rpi_rehearse_where {
     bool apart; /* arguments are at other distances from each other, and from the blocks */
-    /* NULL, or what an earlier record gave out: each block is as far from round addresses as it was
+    /* NULL, or what an earlier record gave to the arguments, then to the blocks: each block is as far from round addresses as it was
      * there. Libraries round the address of a workspace up, and use what lies behind. */
     const struct rpi_addresses *like;
 };

@@ -243,12 +243,13 @@ static rp_status add_outside(struct rpi_comparing *c, uint64_t address, struct r
 /* A word that is the same in both captures, so no address that either gave. It is a use of a block
  * that an earlier graph of the sequence keeps, or outlived whatever it was an address of. */
 static rp_status compare_foreign(struct rpi_comparing *c, uint32_t offset, uint64_t address,
-                                 enum certainty certainty, struct rp_error *err)
+                                 enum rpi_touch touch, enum certainty certainty,
+                                 struct rp_error *err)
 {
     struct rpi_foreign foreign;
     rpi_reads_find(c->home, address, &foreign);
     if (foreign.kind == RPI_FOREIGN_KEPT) {
-        struct rpi_foreign_use use = {address - c->pool->base, c->node, touch_of(c, offset)};
+        struct rpi_foreign_use use = {address - c->pool->base, c->node, touch};
         return rpi_vec_push(&c->made.foreign, use)
                    ? RP_OK
                    : rpi_error_host_memory(err, "rp_graph_capture", sizeof use);
@@ -519,8 +520,9 @@ static rp_status compare_word(struct rpi_comparing *c, const struct rpi_field *f
             return compare_others(c, offset, before, after, err);
     }
     if (before == after && field->kind != RPI_FIELD_HOST) {
-        rp_status status = compare_foreign(
-            c, offset, after, field->kind == RPI_FIELD_VALUE ? FOREIGN_SURE : FOREIGN_PADDING, err);
+        rp_status status =
+            compare_foreign(c, offset, after, touch_of(c, offset),
+                            field->kind == RPI_FIELD_VALUE ? FOREIGN_SURE : FOREIGN_PADDING, err);
         if (status == RP_OK)
             status = add_outside(c, after, err);
         return status == RP_OK ? add_unproved(c, after, err) : status;
@@ -549,7 +551,7 @@ static rp_status compare_half(struct rpi_comparing *c, uint32_t offset, struct r
     if (rpi_rehearsal_range_holds(c->rehearsal_range, before))
         block = match_block(c, before, after);
     else if (before == after && after - c->pool->base < c->pool->reserved)
-        status = compare_foreign(c, offset, after, FOREIGN_HALF, err);
+        status = compare_foreign(c, offset, after, touch_of(c, offset), FOREIGN_HALF, err);
     else if (before == after)
         status = add_outside(c, after, err);
     if (status != RP_OK)
@@ -590,4 +592,70 @@ rp_status rpi_word_proof_field(struct rpi_comparing *c, const struct rpi_field *
         return rpi_node_diverged(c, err, difference);
     }
     return RP_OK;
+}
+
+/* ---- Host data ----------------------------------------------------------------------------- */
+
+/* An address in data of the record, as far as somebody else's memory is there. */
+static rp_status add_tabled(struct rpi_comparing *c, uint64_t address, struct rp_error *err)
+{
+    enum { LEAST = 4096, MOST_BITS = 57 };
+    if (address < LEAST || address >> MOST_BITS || rpi_staging_holds(c->staging, address))
+        return RP_OK;
+    if (address - c->pool->base < c->pool->reserved) {
+        size_t kept = c->made.foreign.count;
+        rp_status status = compare_foreign(c, 0, address, RPI_TOUCH_UNKNOWN, FOREIGN_HALF, err);
+        if (status != RP_OK || c->made.foreign.count == kept)
+            return status;
+    } else if (!is_memory(c->driver, address)) {
+        return RP_OK;
+    }
+    if (!rpi_vec_push(&c->made.tabled, address))
+        return rpi_error_host_memory(err, "rp_graph_capture", sizeof address);
+    return add_outside(c, address, err);
+}
+
+/* Is no word there a number that hangs on a scalar? */
+static bool are_apart_from_scalars(const struct rpi_comparing *c, const unsigned char *before,
+                                   const unsigned char *after, size_t bytes)
+{
+    for (size_t offset = 0; offset < bytes; offset += sizeof(uint64_t)) {
+        uint64_t was, is;
+        size_t end = bytes - offset;
+        if (memcmp(before + offset, after + offset, end < sizeof is ? end : sizeof is) == 0)
+            continue;
+        if (end < sizeof is)
+            return false;
+        memcpy(&was, before + offset, sizeof was);
+        memcpy(&is, after + offset, sizeof is);
+        if (!rpi_rehearsal_range_holds(c->rehearsal_range, was) ||
+            match_block(c, was, is) == RPI_ABSENT)
+            return false;
+    }
+    return true;
+}
+
+rp_status rpi_word_proof_host_data(struct rpi_comparing *c, struct rp_error *err)
+{
+    enum { HALF = 4 };
+    size_t was, bytes;
+    size_t number = c->host_copies++;
+    const unsigned char *before = rpi_host_data_of(&c->rehearsal->host_data, number, &was);
+    const unsigned char *after = rpi_host_data_of(&c->recorded->host_data, number, &bytes);
+    assert(was == bytes);
+    rp_status status = RP_OK;
+    for (size_t offset = 0; status == RP_OK && after && offset + sizeof(uint64_t) <= bytes;
+         offset += HALF) {
+        uint64_t word;
+        memcpy(&word, after + offset, sizeof word);
+        status = add_unproved(c, word, err);
+        if (status == RP_OK)
+            status = add_tabled(c, word, err);
+    }
+    if (status != RP_OK || !c->scalars.count ||
+        (before && after && are_apart_from_scalars(c, before, after, bytes)))
+        return status;
+    return rpi_node_diverged(c, err,
+                             "it copies from the host, where a number may lie that was computed "
+                             "from a scalar (rp_call_scalar)");
 }

@@ -30,6 +30,7 @@ struct rpi_comparing {
     uint32_t *order; /* the rehearsal's arguments and blocks by address; RPI_ABSENT ends it */
     struct rpi_params before, after; /* of the node at hand, in rehearsal and record */
     uint32_t node;                   /* its number */
+    size_t host_copies;              /* before it, that read memory of the host */
     struct rpi_scalar_table scalars;
     const struct rpi_suspects *earlier; /* of the attempts before */
     size_t earlier_count;
@@ -49,6 +50,10 @@ rp_status rpi_word_proof_order(struct rpi_comparing *c, struct rp_error *err);
  * what it uses of others to c->made. */
 rp_status rpi_word_proof_field(struct rpi_comparing *c, const struct rpi_field *field,
                                struct rp_error *err);
+/* The same for what the node at hand copies from the host. A replay does not see an address there:
+ * an argument that it may belong to stays where it was recorded. Where there are scalars, a word
+ * that is neither the same in both nor an address may be a number that was computed from them. */
+rp_status rpi_word_proof_host_data(struct rpi_comparing *c, struct rp_error *err);
 /* What stands there is no suspect. */
 void rpi_word_proof_explain(struct rpi_comparing *c, uint32_t offset, uint32_t bytes);
 

@@ -28,4 +28,8 @@ struct rpi_sites {
     size_t rubbish; /* words that differed and hold no address: padding, stack leftovers */
 };
 
+struct rpi_addresses {
+    RPI_VEC(uint64_t); /* on the device */
+};
+
 #endif

@@ -370,6 +370,8 @@ static rp_status commit(struct capturing *c, struct rp_error *err)
     graph->info = make_info(c);
     graph->sites = c->comparison.sites;
     c->comparison.sites = (struct rpi_sites){0};
+    graph->tabled = c->comparison.tabled;
+    c->comparison.tabled = (struct rpi_addresses){0};
     return RP_OK;
 }
 

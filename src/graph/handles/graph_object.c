@@ -19,6 +19,7 @@ void rpi_graph_free(struct rp_graph *graph)
     rpi_reads_finish(graph);
     rpi_heap_watches_finish(&graph->outside);
     rpi_pool_member_finish(&graph->member);
+    rpi_vec_finish(&graph->tabled);
     rpi_vec_finish(&graph->sites);
     rpi_free(graph);
 }

@@ -5,6 +5,7 @@
  */
 #include "base/held.h"
 #include "base/hostmem.h"
+#include "base/idmap.h"
 #include "base/refuse.h"
 #include "graph/exec/exec_cache.h"
 #include "graph/objects/address_owner.h"
@@ -38,7 +39,7 @@ static int by_address(const void *left, const void *right)
 }
 
 /* Is the word at this place an address that the capture gave, in the graph's own blocks or its
- * arguments? */
+ * arguments? RPI_ABSENT: it stands in no parameter, and is none. */
 static bool is_given(const struct looking *l, uint32_t offset)
 {
     assert(l->first_site <= l->end_site && l->end_site <= l->graph->sites.count);
@@ -119,6 +120,8 @@ static rp_status look_through(struct looking *l, struct rp_error *err)
         if (status == RP_OK)
             look_at(l, &params);
     }
+    for (size_t i = 0; status == RP_OK && i < graph->tabled.count; i++)
+        look_up(l, RPI_ABSENT, graph->tabled.data[i]);
     pthread_mutex_unlock(&graph->pool->core->lock);
     rpi_params_finish(&params);
     rp_device_pop(device);

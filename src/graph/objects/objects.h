@@ -120,6 +120,7 @@ struct rp_graph {
     struct rpi_contract contract;
     struct rpi_reads reads;
     struct rpi_heap_watches outside; /* blocks of heaps that nodes name beside the arguments */
+    struct rpi_addresses tabled;     /* of others, in what nodes copy from the host */
     struct rpi_sites sites;
     struct rpi_pool_member member;
     struct rpi_graph_block *blocks;

@@ -13,9 +13,10 @@ void rpi_view_finish(struct rpi_template_view *view)
     *view = (struct rpi_template_view){0};
 }
 
-static rp_status view_nodes(struct rpi_template_view *view, const struct rp_driver *driver,
-                            CUgraph graph, struct rp_error *err)
+rp_status rpi_view_read_nodes(struct rpi_template_view *view, const struct rp_driver *driver,
+                              CUgraph graph, struct rp_error *err)
 {
+    *view = (struct rpi_template_view){0};
     CUresult result = driver->cuGraphGetNodes(graph, NULL, &view->node_count);
     if (result == CUDA_SUCCESS) {
         view->nodes = rpi_calloc(view->node_count + 1, sizeof *view->nodes);
@@ -98,7 +99,6 @@ static rp_status view_edges(struct rpi_template_view *view, const struct rp_driv
 rp_status rpi_view_read(struct rpi_template_view *view, const struct rp_driver *driver,
                         CUgraph graph, struct rp_error *err)
 {
-    *view = (struct rpi_template_view){0};
-    rp_status status = view_nodes(view, driver, graph, err);
+    rp_status status = rpi_view_read_nodes(view, driver, graph, err);
     return status == RP_OK ? view_edges(view, driver, graph, err) : status;
 }

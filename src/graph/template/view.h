@@ -22,6 +22,9 @@ struct rpi_template_view {
 /* Reads a template. What was read before a failure is freed by rpi_view_finish. */
 rp_status rpi_view_read(struct rpi_template_view *view, const struct rp_driver *driver,
                         CUgraph graph, struct rp_error *err);
+/* The same without the edges. */
+rp_status rpi_view_read_nodes(struct rpi_template_view *view, const struct rp_driver *driver,
+                              CUgraph graph, struct rp_error *err);
 void rpi_view_finish(struct rpi_template_view *view);
 
 /* The order of edges: below 0, 0 or above 0. */
