@@ -64,8 +64,10 @@ def run(path, flags, limit_s, log):
     """What one test program showed."""
     began = time.monotonic()
     with subprocess.Popen([sys.executable, str(path), *flags], stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.STDOUT, cwd=TESTS.parent.parent, errors="replace") as process:
-        timer = threading.Timer(limit_s, process.kill)
+                          stderr=subprocess.STDOUT, cwd=TESTS.parent.parent, errors="replace",
+                          start_new_session=True) as process:
+        # With the processes that it started: they hold its output open.
+        timer = threading.Timer(limit_s, os.killpg, (process.pid, signal.SIGKILL))
         timer.start()
         text = process.stdout.read()
         code = process.wait()
