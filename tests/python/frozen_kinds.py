@@ -46,11 +46,11 @@ VARIABLE = contextvars.ContextVar("scale", default=1.0)
 settings = types.ModuleType("settings")
 
 
-def kind(refused=None, grad=False, leaps=3):
+def kind(refused=None, grad=False, leaps=3, since=(2, 9)):
     """refused: what the warning says; None: calls are right, and at least half of them replays.
-    leaps: for how many calls the value keeps still."""
+    leaps: for how many calls the value keeps still. since: the first PyTorch that can do it in a capture."""
     def add(make):
-        make.refused, make.grad, make.leaps = refused, grad, leaps
+        make.refused, make.grad, make.leaps, make.since = refused, grad, leaps, since
         KINDS[make.__name__] = make
         return make
     return add
@@ -1522,7 +1522,7 @@ def default_dtype():
     return lambda x: n(x) + torch.ones(SIZE, device="cuda"), change
 
 
-@kind()
+@kind(since=(2, 10))
 def default_device():
     n = net()
 
@@ -1848,7 +1848,7 @@ def random_number_whose_state_is_put_back():
     return fn, lambda i: torch.manual_seed(i // 3) and None
 
 
-@kind()
+@kind(since=(2, 10))
 def state_that_is_to_be_as_before():
     """As Megatron's tracker of random numbers asks."""
     n = net()
@@ -1906,7 +1906,7 @@ def random_number_in_a_fork():
     return fn, lambda i: torch.manual_seed(i // 3) and None
 
 
-@kind()
+@kind(since=(2, 10))
 def numbers_of_the_device_in_a_fork():
     n = net()
 
@@ -1945,7 +1945,7 @@ def generator_that_a_call_makes():
     return fn, lambda i: seeds.__setitem__(0, i // 3)
 
 
-@kind(refused="increase offset|in capture mode|not told of")
+@kind(refused="increase offset|in capture mode|not told of|current_seed")
 def generator_of_the_device_that_is_put_back():
     n = net()
 

@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 
+import needs
 import reprise
 from reprise._call.waiting import MOST_BESIDE, MOST_KEPT, MOST_UNSURE
 from reprise._grad.gradients import homes
@@ -252,6 +253,7 @@ class Gradients(Trained):
         self.assertEqual((len(back.shapes()), len(update.shapes())), (4, 1))
         self.assertEqual(back.failures() + update.failures(), [])
 
+    @needs.fast_path
     def test_micro_batches_that_are_dropped_take_the_fast_path(self):
         def train(net, heads, optimizer, graphed):
             back = graphed(lambda x: self.backward(net, x), grad="whole", strict=True)
@@ -484,6 +486,7 @@ class Gradients(Trained):
         self.assertLessEqual(replay.call_count, 3 * len(made.shapes()))
         return made
 
+    @needs.fast_path
     def test_whole_steps_take_the_fast_path(self):
         for within in (True, False):  # does the optimizer step there?
             def train(net, heads, optimizer, graphed):
@@ -495,6 +498,7 @@ class Gradients(Trained):
             with self.subTest(within=within):
                 self.check_short(train)
 
+    @needs.fast_path
     def test_steps_whose_gradients_stay_take_the_fast_path(self):
         def train(net, heads, optimizer, graphed):
             def step(x):
@@ -506,6 +510,7 @@ class Gradients(Trained):
                 step(x)
         self.check_short(train)
 
+    @needs.fast_path
     def test_backward_passes_with_all_else_outside_take_the_fast_path(self):
         def train(net, heads, optimizer, graphed):
             def step(x):
@@ -521,6 +526,7 @@ class Gradients(Trained):
                     optimizer.step()
         self.check_short(train)
 
+    @needs.fast_path
     def test_micro_batches_in_turns_take_the_fast_path(self):
         """Of the same arguments: which graph it is depends on gradients alone."""
         def train(net, heads, optimizer, graphed):

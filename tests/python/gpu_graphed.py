@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 
+import needs
 import reprise
 from reprise import _C
 from reprise._base import torch_private
@@ -73,6 +74,7 @@ class Inference(unittest.TestCase):
         if INSTALL:
             self.assertLessEqual(info["planned_bytes"], 1.01 * info["lower_bound_bytes"])
 
+    @needs.fast_path
     def test_results_in_larger_storages_take_the_fast_path(self):
         made = self.check(torch.nn.functional.mse_loss,
                           [tuple(torch.randn(64, 128, device="cuda") for _ in range(2))
@@ -95,6 +97,7 @@ class Inference(unittest.TestCase):
         self.assertIsNot(found, _C.miss)
         return made, found, args
 
+    @needs.fast_path
     def test_arguments_that_overlap_take_the_fast_path(self):
         def fn(c, d, a, b):
             return a.sum(0) + b[0] * c, b - d
@@ -115,6 +118,7 @@ class Inference(unittest.TestCase):
                 for got, want in zip(made(*moved), fn(*moved)):
                     self.assertTrue(torch.equal(got, want))
 
+    @needs.fast_path
     def test_arguments_that_are_results_take_the_fast_path(self):
         def fn(a, b, scale=2.0):
             return {"twice": b * scale, "same": b, "other": (a,)}
@@ -123,6 +127,7 @@ class Inference(unittest.TestCase):
         self.assertIs(found["other"][0], a)
         self.assertTrue(torch.equal(found["twice"], b * 2.0))
 
+    @needs.fast_path
     def test_many_arguments_take_the_fast_path(self):
         def fn(*tensors):
             return sum(t.sum() for t in tensors)
@@ -130,6 +135,7 @@ class Inference(unittest.TestCase):
         _, found, args = self.taken(fn, lambda i: tuple(memory.normal_()[k] for k in range(200)))
         self.assertTrue(torch.equal(found, fn(*args)))
 
+    @needs.fast_path
     def test_parameters_as_arguments_take_the_fast_path(self):
         """As those of layers that torch.compile has one program for."""
         layers = [torch.nn.Linear(8, 8).cuda() for _ in range(10)]
@@ -170,6 +176,7 @@ class Inference(unittest.TestCase):
                     self.assertTrue(torch.equal(got, x + 1))
                     self.assertTrue(got.is_inference())
 
+    @needs.fast_path
     def test_views_of_one_storage_take_the_fast_path(self):
         """Each call makes the storage, and what lies in it as the first call's did."""
         def fn(x):
@@ -194,6 +201,7 @@ class Inference(unittest.TestCase):
             self.assertEqual(got["image"].untyped_storage().data_ptr(), got["text"].untyped_storage().data_ptr())
         self.assertEqual(len({got["text"].data_ptr() for got, _ in kept}), len(kept))
 
+    @needs.fast_path
     def test_keywords_and_values_take_the_fast_path(self):
         def fn(x, scale, *, y=None, mode="add"):
             return x * scale + y if mode == "add" else x * scale - y
@@ -284,6 +292,7 @@ class Inference(unittest.TestCase):
                 made(x)
         return net, made, x
 
+    @needs.draws_in_captures
     def test_modes_are_noticed(self):
         net = mlp(dropout=0.5)
         made = reprise.graphed(net, strict=True)
@@ -354,6 +363,7 @@ class Inference(unittest.TestCase):
             return w + z
         self.check(fn, [(torch.randn(1 << 16, device="cuda"),) for _ in range(5)])
 
+    @needs.draws_in_captures
     def test_random_numbers_are_those_of_eager_runs(self):
         net = mlp(dropout=0.3).train()
         made = reprise.graphed(net, strict=True)
@@ -367,6 +377,7 @@ class Inference(unittest.TestCase):
             self.assertTrue(torch.equal(a, b))
         self.assertTrue(made.shapes()[0]["random"])
 
+    @needs.draws_in_captures
     def test_other_generators(self):
         generator = torch.Generator("cuda")
         made = reprise.graphed(lambda x: x + torch.rand(x.shape, device="cuda",
@@ -380,6 +391,7 @@ class Inference(unittest.TestCase):
         for a, b in zip(got, want):
             self.assertTrue(torch.equal(a, b))
 
+    @needs.draws_in_captures
     def test_captures_change_no_numbers_of_replays_that_are_under_way(self):
         """Nor of those that follow: a capture begins by writing the generator's offset."""
         def fn(x):
@@ -428,6 +440,7 @@ class Inference(unittest.TestCase):
             net[0].weight.mul_(2)
             self.assertTrue(torch.equal(made(x), net(x)))
 
+    @needs.draws_in_captures
     def test_random_numbers_in_some_shapes_only(self):
         def fn(x):
             return torch.nn.functional.dropout(x, 0.5) if x.shape[0] > 4 else x * 2
@@ -519,6 +532,7 @@ class Inference(unittest.TestCase):
         with torch.no_grad():
             self.check(compiled, [(torch.randn(16, 256, device="cuda"),) for _ in range(5)])
 
+    @needs.fast_path
     def test_what_cannot_be_captured_is_not_looked_at_again(self):
         net = mlp().eval()
 
@@ -752,6 +766,7 @@ class Training(unittest.TestCase):
         self.assertEqual(train(made, batches), want)
         self.assertEqual(len(made.shapes()), 4)
 
+    @needs.draws_in_captures
     def test_whole_step_with_dropout(self):
         batches = self.batches(20)
         net, optimizer = self.build(0.2)
@@ -770,6 +785,7 @@ class Training(unittest.TestCase):
         self.assertEqual(train(self.split(made, optimizer), batches), want)
         self.assertEqual(len(made.shapes()), 2)
 
+    @needs.draws_in_captures
     def test_forward_and_backward_with_dropout(self):
         batches = self.batches(20)
         net, optimizer = self.build(0.2)
@@ -1212,6 +1228,7 @@ class Verification(unittest.TestCase):
                 self.check(lambda x: attention(x, x, x, need_weights=False)[0],
                            lambda: [torch.randn(2, 16, 64, device="cuda")], verify)
 
+    @needs.draws_in_captures
     def test_random_numbers_are_verified_by_capturing(self):
         made = reprise.graphed(lambda x: torch.nn.functional.dropout(x), strict=True, verify="run")
         for _ in range(3):

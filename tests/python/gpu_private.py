@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from torch.distributed import distributed_c10d as c10d
 
+import needs
 from reprise._base import torch_private
 
 INSTALL = "--install" in sys.argv
@@ -53,6 +54,8 @@ def without(path):
     return f"if hasattr({owner}, {name!r}): delattr({owner}, {name!r})"
 
 
+UNKNOWN, UNREAD = "an unknown, newer version", "a version that cannot be read"
+SEEDS, COUNTS = "where a kernel reads its seed", "how a generator counts"
 PATCHED = "import reprise._{module} as patched\npatched.{what}"
 # What is off then: a part of the sentence, or nothing, where another way does the same.
 FAULTS = {
@@ -77,9 +80,9 @@ FAULTS = {
         "import reprise\nreprise._C.settle_layout = lambda: False", None),
     "where a tensor keeps its gradient": (
         "import reprise\nreprise._C.settle_gradients = lambda: False", None),
-    "where a kernel reads its seed": (
+    SEEDS: (
         "import reprise\nreprise._C.probe_words = lambda *_: None", "random numbers in captures"),
-    "how a generator counts": (
+    COUNTS: (
         "import reprise._capture.states as s\ns._proves = lambda *_: False", "random numbers in captures"),
     "which hooks an allocator has": (
         "import types, reprise\ntorch._C._cuda_customAllocator = (lambda make: lambda a, f: "
@@ -89,13 +92,13 @@ FAULTS = {
     "what running out of memory throws": (
         "import reprise\nreprise._C.prepare = lambda: 'c10::OutOfMemoryError'",
         "torch.OutOfMemoryError" if INSTALL else None),
-    "an unknown, newer version": ("torch.__version__ = type(torch.__version__)('2.99.0')", "2.99"),
-    "a version that cannot be read": ("torch.__version__ = type(torch.__version__)('git')", None),
+    UNKNOWN: ("torch.__version__ = type(torch.__version__)('2.99.0')", "2.99"),
+    UNREAD: ("torch.__version__ = type(torch.__version__)('git')", None),
 }
 
 
 def run(name):
-    fault, feature = FAULTS[name]
+    fault = FAULTS[name][0] if name else ""
     text = PROGRAM.format(fault=fault, install=INSTALL)
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
 
@@ -105,11 +108,14 @@ class Faults(unittest.TestCase):
     def setUpClass(cls):
         with ThreadPoolExecutor(6) as pool:
             cls.done = dict(zip(FAULTS, pool.map(run, FAULTS)))
+        cls.usual = run(None).stdout.splitlines()  # as 2.9, which does not tell what a capture draws
 
     def check(self, name):
         done, feature = self.done[name], FAULTS[name][1]
+        if needs.VERSION < (2, 10) and name in (SEEDS, COUNTS, UNKNOWN, UNREAD):
+            self.skipTest("this PyTorch draws nothing in captures, and lets pools go otherwise than later ones")
         self.assertEqual(done.returncode, 0, done.stderr[-1500:])
-        said = [line for line in done.stdout.splitlines() if line.startswith("SENTENCE")]
+        said = [line for line in done.stdout.splitlines() if line.startswith("SENTENCE") and line not in self.usual]
         about = [line for line in said if feature and feature in line]
         print(name, "->", about[:1] or "another way", done.stdout.splitlines()[-1], flush=True)
         asked = feature is not None and feature != torch_private.TWICE and (

@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 
+import needs
 import reprise
 from reprise import _C
 from reprise._capture import states
@@ -50,18 +51,21 @@ class Numbers(unittest.TestCase):
         self.assertTrue(torch.equal(shown[0][1], shown[1][1]))
         return made
 
+    @needs.draws_in_captures
     def test_each_call_draws_others(self):
         made = self.check(lambda x: dropout(x, 0.5), [ones(16)] * 8)
         self.assertTrue(made.shapes()[0]["random"])
         first, second = made(ones(16)), made(ones(16))
         self.assertFalse(torch.equal(first, second))
 
+    @needs.draws_in_captures
     def test_many_draws_of_many_kinds(self):
         def fn(x):
             y = dropout(x, 0.1) + torch.rand_like(x) + torch.randn(x.shape, device="cuda")
             return y + torch.randint_like(x, 9) + torch.empty_like(x).exponential_()
         self.check(fn, [ones(8), ones(24), ones(8), ones(24)])
 
+    @needs.draws_in_captures
     def test_seeds_and_states_of_the_program_between_calls(self):
         saved = []
 
@@ -76,11 +80,13 @@ class Numbers(unittest.TestCase):
                 torch.rand(7, device="cuda")  # an eager draw
         self.check(lambda x: dropout(x, 0.5), [ones(16), ones(40)] * 5, between)
 
+    @needs.draws_in_captures
     def test_large_offsets(self):
         generator = torch.cuda.default_generators[0]
         self.check(lambda x: dropout(x, 0.5), [ones(16)] * 5,
                    lambda i: generator.set_offset((1 << 40) + 4 * i))
 
+    @needs.draws_in_captures
     def test_calls_that_draw_take_the_fast_path(self):
         made = reprise.graphed(lambda x: dropout(x, 0.5), strict=True)
         for _ in range(4):
@@ -92,6 +98,7 @@ class Numbers(unittest.TestCase):
         for one in got:
             self.assertTrue(torch.equal(one, dropout(ones(16), 0.5)))
 
+    @needs.draws_in_captures
     def test_generators_beside_the_devices_own(self):
         other = torch.Generator("cuda")
 
@@ -115,6 +122,7 @@ class Numbers(unittest.TestCase):
         for a, b in zip(got, got[1:]):
             self.assertFalse(torch.equal(a, b))
 
+    @needs.draws_in_captures
     def test_streams(self):
         made = reprise.graphed(lambda x: dropout(x, 0.5), strict=True)
         x, streams = ones(4096), [torch.cuda.Stream() for _ in range(3)]
@@ -141,6 +149,7 @@ class Numbers(unittest.TestCase):
                 made(ones(3))
         self.assertEqual([str(w.message) for w in caught if "empty" in str(w.message)], [])
 
+    @needs.draws_in_captures
     def test_verified_by_capturing(self):
         made = self.check(lambda x: dropout(x, 0.5), [ones(16)] * 4, verify="capture")
         self.assertEqual(made.shapes()[0]["verified"], "capture")
@@ -177,6 +186,7 @@ class Suspects(unittest.TestCase):
         del gone
         self.captured(lambda run: [(places[2 * run], places[2 * run + 1])])
 
+    @needs.draws_in_captures
     def test_words_of_earlier_captures(self):
         noted = []
 
@@ -236,6 +246,7 @@ class Proof(unittest.TestCase):
 
 
 class Memory(unittest.TestCase):
+    @needs.draws_in_captures
     def test_shapes_that_draw_take_no_execs_of_their_own(self):
         net = mlp(512, dropout=0.1)
         with torch.no_grad():
@@ -254,6 +265,7 @@ class Memory(unittest.TestCase):
 
 
 class Training(unittest.TestCase):
+    @needs.draws_in_captures
     def test_whole_steps_with_dropout_of_several_shapes(self):
         def train(wrap):
             torch.manual_seed(5)
@@ -267,6 +279,7 @@ class Training(unittest.TestCase):
 class Failures(unittest.TestCase):
     """What a capture that fails leaves behind."""
 
+    @needs.draws_in_captures
     def test_after_a_failed_capture_all_is_well(self):
         class Mine(Exception):
             pass
@@ -286,6 +299,7 @@ class Failures(unittest.TestCase):
         gc.collect()
         self.eager_and_graphs_work()
 
+    @needs.draws_in_captures
     def test_after_a_synchronisation_in_a_capture_all_is_well(self):
         made = reprise.graphed(lambda x: dropout(x, 0.5) * x.sum().item())
         with warnings.catch_warnings(record=True) as caught:
@@ -296,6 +310,7 @@ class Failures(unittest.TestCase):
         gc.collect()
         self.eager_and_graphs_work()
 
+    @needs.draws_in_captures
     def test_after_a_failed_capture_of_pytorchs_all_is_well(self):
         x = ones(16)
         dropout(x, 0.5)
@@ -357,6 +372,7 @@ class Threads(unittest.TestCase):
         self.assertGreater(drawn[0], 0)
         self.assertEqual(errors, [])
 
+    @needs.draws_in_captures
     def test_callables_that_draw_are_captured_beside_other_threads(self):
         """Nobody knows then whose numbers an eager run drew."""
         is_over = threading.Event()

@@ -244,7 +244,7 @@ class Within(Capture):
 
     def end(self, worked):
         """Ends it. worked: the run did; then what it drew is looked at, and the graph handed over."""
-        private, nodes = torch_private.of(self.torch), ()
+        nodes = ()
         try:
             if worked:
                 nodes = self._look(self.graph)
@@ -258,10 +258,10 @@ class Within(Capture):
             return
         graph = self.graph.raw_cuda_graph()
         _C.call_ended(graph, tuple(nodes))
-        # Until 2.13 PyTorch refuses to draw from a generator that the capture was not told of.
-        if not private.registers_generators:
-            _named[self.graph] = self.named
-            self.words = [w for w in _C.words_of(self.device.index, graph) if w[0] not in self.named]
+        # Until 2.13 PyTorch refuses to draw from a generator that the capture was not told of; where its state
+        # was put back, no count told of a draw.
+        _named[self.graph] = self.named
+        self.words = [w for w in _C.words_of(self.device.index, graph) if w[0] not in self.named]
 
     def _close(self, raises=False):
         """Ends PyTorch's capture; False where that failed and is not to raise."""

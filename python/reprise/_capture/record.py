@@ -382,14 +382,15 @@ class Work:
 
     def _check_generators(self, here):
         """From 2.14 on PyTorch lets any generator draw in a capture, from words of each capture: in memory
-        of nobody's, and elsewhere in each run. Nobody would set them."""
+        of nobody's, and elsewhere in each run. Nobody would set them, nor those of a generator whose state was
+        put back, which 2.12 allows: no count tells of its draws."""
         strange = {pair for pair in here.capture.words if not any(map(self._is_argument, pair))}
         before = strange if self.strange is None else self.strange
         self.strange = strange
         if strange - before and _draws.are_words(self.torch, strange - before):
-            raise _C.Error("random numbers are drawn from a generator that the capture was not told of, "
-                           "and replays would repeat them: pass it, reprise.graphed(fn, "
-                           "generators=[generator])")
+            raise _C.Error("random numbers are drawn from a generator that the capture was not told of, or "
+                           "whose state was put back in it, and replays would repeat them: pass it, "
+                           "reprise.graphed(fn, generators=[generator]), and set no state in the call")
 
     def _is_argument(self, address):
         return any(start <= address < start + nbytes for start, nbytes in self.ranges)
