@@ -1287,6 +1287,70 @@ class Effects(unittest.TestCase):
             helper(1)
         self.assertIn(runs.place_of(helper.__code__), executed)
 
+    def test_each_run_is_told_what_earlier_ones_were(self):
+        """Of the same code: what was said of it is kept, and what it does is not."""
+        def subject(name):
+            return helper(1), getattr(Plain, name), list(map(getattr, [1], ["real"]))
+
+        def constant():
+            return getattr(Plain, "method", None)
+        for _ in range(3):
+            executed, other = runs.Executed(), runs.Executed()
+            with runs.Run(executed):
+                subject("method")
+            with runs.Run(other):
+                constant()
+            self.assertLessEqual({runs.place_of(f.__code__) for f in (subject, helper)}, executed)
+            if hasattr(sys, "monitoring"):
+                self.assertEqual((executed.asked, other.asked), (None, set()), "by map nobody tells of what")
+                with runs.Run(executed := runs.Executed()):
+                    (lambda name: getattr(Plain, name))("method")
+                self.assertEqual(executed.asked, {Plain.__qualname__})
+
+    def test_events_that_python_is_told_of(self):
+        """As sys.monitoring tells of them, on whatever interpreter."""
+        def constant():
+            return getattr(Plain, "method", None)
+
+        def made(name):
+            return getattr(Plain, name)
+
+        def seed():
+            pass
+        calls, starts = [], []
+        for _ in range(2):  # runs, which share what was said of code
+            told = runs._told(lambda *event: calls.append(event[2:]), "no more", lambda *event: starts.append(event[0]))
+            answers = [told.call(code.__code__, 0, function, first) for code, function, first in (
+                (constant, getattr, Plain), (made, getattr, Plain), (constant, map, getattr), (constant, print, 1),
+                (functools.wraps, getattr, Plain))]
+            answers += [told.start(code.__code__, 0) for code in (constant, functools.wraps)]
+            self.assertEqual(answers, [None] * 6 + ["no more"])
+            with mock.patch.object(runs, "is_foreign_file", lambda file: True):
+                told.start(seed.__code__, 0)
+            self.assertEqual(calls, [(getattr, Plain), (map, getattr), (print, 1)])
+            self.assertEqual(starts, [constant.__code__, seed.__code__])
+            calls.clear()
+            starts.clear()
+
+    def test_objects_that_stand_for_functions_are_asked_again(self):
+        """By a class that comes to have a method for that, or has one of its metaclass."""
+        class Meta(type):
+            def __getattr__(cls, name):
+                raise AttributeError(name)
+
+        class Later(metaclass=Meta):
+            def __call__(self):
+                return 1
+
+        class Layer(Later):
+            pass
+        self.assertTrue(all(runs._is_harmless(kind, True) for kind in (Later, Layer, Plain)))
+        Later.__getattr__ = lambda self, name: getattr(random, name)
+        self.assertFalse(any(runs._is_harmless(kind, True) for kind in (Later, Layer, Stands)))
+        del Later.__getattr__
+        Later.__getattribute__ = object.__getattribute__
+        self.assertFalse(runs._is_harmless(Layer, True))
+
     def test_a_profiler_goes_on(self):
         seen = []
 

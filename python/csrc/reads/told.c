@@ -11,10 +11,12 @@ struct told {
     PyObject_HEAD PyObject *ask; /* what Python does about an event that is not done with here */
     PyObject *words;             /* a frozenset: names that functions with effects have */
     PyObject *answer;            /* to an event of code that no more is to be told of */
-    PyObject *is_quiet, *is_harmless; /* functions: of a code object; of a type, and as what */
+    PyObject *begins;            /* likewise about code that begins */
+    PyObject *is_quiet, *is_idle, *makes_names, *is_harmless; /* functions: of a code object; the last
+                                                                 of a type, and as what */
     PyTypeObject *function, *method, *builtin, *descriptor, *wrapper;
-    PyObject *get, *has;         /* getattr, hasattr */
-    struct rpp_seen quiet, loud; /* code objects */
+    PyObject *get, *has;   /* getattr, hasattr */
+    struct rpp_seen quiet; /* code objects of which a profile was told all that there is */
     /* Types without effects by other names: of methods of their objects; of calls of these. */
     struct rpp_seen owners, called;
     unsigned long thread;
@@ -24,6 +26,34 @@ struct told {
 static struct {
     PyObject *name, *self, *call, *c_call;
 } says;
+
+/* What was said of code, which never changes: of all runs. */
+enum { MOST_CODE = 8192 };
+
+static struct answers {
+    struct rpp_seen yes, no; /* code objects, which they keep */
+} calls_are_quiet, is_told_of_no_more, asks_by_names_it_makes;
+
+/* 1 or 0, as a function of Python's says of code; it is asked once. -1 with an exception set. */
+static int told_of_code(struct answers *answers, PyObject *function, PyObject *code)
+{
+    if (rpp_seen_has(&answers->yes, code))
+        return 1;
+    if (rpp_seen_has(&answers->no, code))
+        return 0;
+    PyObject *said = PyObject_CallFunctionObjArgs(function, code, NULL);
+    int answer = said ? PyObject_IsTrue(said) : -1;
+    Py_XDECREF(said);
+    if (answers->yes.count + answers->no.count >= MOST_CODE) {
+        rpp_seen_clear(&answers->yes);
+        rpp_seen_clear(&answers->no);
+    }
+    size_t number;
+    if (answer >= 0 && !rpp_seen_add(answer ? &answers->yes : &answers->no, code, &number) &&
+        PyErr_Occurred())
+        return -1;
+    return answer;
+}
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 
@@ -88,29 +118,21 @@ static bool is_asker(const struct told *told, const PyObject *object)
     return object == told->get || object == told->has;
 }
 
-/* Is code of those whose calls are none of ours? Asks once. */
-static int is_quiet(struct told *told, PyObject *code)
+/* Does code ask for an attribute by a name that it has as it is? The walk knows of those. */
+static int asks_by_its_names(const struct told *told, PyObject *const *args)
 {
-    if (rpp_seen_has(&told->loud, code))
+    if (!is_asker(told, args[2]) || is_asker(told, args[3]))
         return 0;
-    if (rpp_seen_has(&told->quiet, code))
-        return 1;
-    PyObject *said = PyObject_CallFunctionObjArgs(told->is_quiet, code, NULL);
-    int quiet = said ? PyObject_IsTrue(said) : -1;
-    Py_XDECREF(said);
-    size_t number;
-    if (quiet >= 0 && !rpp_seen_add(quiet ? &told->quiet : &told->loud, code, &number) &&
-        PyErr_Occurred())
-        return -1;
-    return quiet;
+    int makes = told_of_code(&asks_by_names_it_makes, told->makes_names, args[0]);
+    return makes < 0 ? -1 : !makes;
 }
 
-static PyObject *ask(const struct told *told, PyObject *const *args, Py_ssize_t count)
+static PyObject *ask(PyObject *function, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *given = PyTuple_New(count);
     for (Py_ssize_t i = 0; given && i < count; i++)
         PyTuple_SetItem(given, i, Py_NewRef(args[i]));
-    PyObject *answer = given ? PyObject_CallObject(told->ask, given) : NULL;
+    PyObject *answer = given ? PyObject_CallObject(function, given) : NULL;
     Py_XDECREF(given);
     return answer;
 }
@@ -121,15 +143,29 @@ static PyObject *told_call(PyObject *self, PyObject *const *args, Py_ssize_t cou
     struct told *told = (struct told *)self;
     if (count != 4)
         return PyErr_Format(PyExc_TypeError, "call takes what sys.monitoring gives");
-    int done = is_quiet(told, args[0]);
+    int done = told_of_code(&calls_are_quiet, told->is_quiet, args[0]);
     if (done > 0)
         return Py_NewRef(told->answer);
+    if (done == 0)
+        done = asks_by_its_names(told, args);
     if (done == 0 && !is_asker(told, args[2]) && !is_asker(told, args[3]))
         done =
             PyThread_get_thread_ident() != told->thread ? 1 : is_done_with(told, args[2], args[3]);
     if (done != 0)
         return done < 0 ? NULL : Py_NewRef(Py_None);
-    return ask(told, args, count);
+    return ask(told->ask, args, count);
+}
+
+/* start(code, offset), likewise. */
+static PyObject *told_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    struct told *told = (struct told *)self;
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "start takes what sys.monitoring gives");
+    int idle = told_of_code(&is_told_of_no_more, told->is_idle, args[0]);
+    if (idle != 0)
+        return idle < 0 ? NULL : Py_NewRef(told->answer);
+    return ask(told->begins, args, count);
 }
 
 /* ---- Profiles ------------------------------------------------------------------------------ */
@@ -147,7 +183,7 @@ static PyObject *begins(struct told *told, PyObject *const *args)
     if (code && rpp_seen_has(&told->quiet, code))
         said = Py_NewRef(Py_None);
     else if (code)
-        said = ask(told, args, 3);
+        said = ask(told->ask, args, 3);
     size_t number;
     if (said == Py_True && !rpp_seen_add(&told->quiet, code, &number) && PyErr_Occurred())
         Py_CLEAR(said);
@@ -168,15 +204,17 @@ static PyObject *told_profile(PyObject *self, PyObject *const *args, Py_ssize_t 
     int done = Py_TYPE(args[2]) == told->builtin ? is_done_with(told, args[2], NULL) : 0;
     if (done != 0)
         return done < 0 ? NULL : Py_NewRef(Py_None);
-    return ask(told, args, count);
+    return ask(told->ask, args, count);
 }
 
 /* ---- The type ------------------------------------------------------------------------------ */
 
 static const size_t objects[] = {
     offsetof(struct told, ask),         offsetof(struct told, words),
-    offsetof(struct told, answer),      offsetof(struct told, is_quiet),
-    offsetof(struct told, is_harmless), offsetof(struct told, function),
+    offsetof(struct told, answer),      offsetof(struct told, begins),
+    offsetof(struct told, is_quiet),    offsetof(struct told, is_idle),
+    offsetof(struct told, makes_names), offsetof(struct told, is_harmless),
+    offsetof(struct told, function),
     offsetof(struct told, method),      offsetof(struct told, builtin),
     offsetof(struct told, descriptor),  offsetof(struct told, wrapper),
     offsetof(struct told, get),         offsetof(struct told, has),
@@ -191,8 +229,6 @@ static int told_traverse(PyObject *self, visitproc visit, void *arg)
     if (!found)
         found = rpp_seen_visit(&told->quiet, visit, arg);
     if (!found)
-        found = rpp_seen_visit(&told->loud, visit, arg);
-    if (!found)
         found = rpp_seen_visit(&told->owners, visit, arg);
     return found ? found : rpp_seen_visit(&told->called, visit, arg);
 }
@@ -202,7 +238,6 @@ static int told_clear(PyObject *self)
     struct told *told = (struct told *)self;
     rpp_members_clear(self, &members);
     rpp_seen_clear(&told->quiet);
-    rpp_seen_clear(&told->loud);
     rpp_seen_clear(&told->owners);
     rpp_seen_clear(&told->called);
     return 0;
@@ -213,16 +248,17 @@ static void told_dealloc(PyObject *self)
     rpp_deallocate(self, told_clear);
 }
 
-/* Told(ask, words, answer, is_quiet, is_harmless, (function, method, builtin, descriptor,
- * wrapper), (getattr, hasattr)) */
+/* Told(ask, words, answer, begins, (is_quiet, is_idle, makes_names), is_harmless, (function, method,
+ * builtin, descriptor, wrapper), (getattr, hasattr)) */
 static PyObject *told_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
     PyObject *given[OBJECTS];
-    if (!PyArg_ParseTuple(args, "OO!OOO(O!O!O!O!O!)(OO)", &given[0], &PyFrozenSet_Type, &given[1],
-                          &given[2], &given[3], &given[4], &PyType_Type, &given[5], &PyType_Type,
-                          &given[6], &PyType_Type, &given[7], &PyType_Type, &given[8], &PyType_Type,
-                          &given[9], &given[10], &given[11]))
+    if (!PyArg_ParseTuple(args, "OO!OO(OOO)O(O!O!O!O!O!)(OO)", &given[0], &PyFrozenSet_Type,
+                          &given[1], &given[2], &given[3], &given[4], &given[5], &given[6],
+                          &given[7], &PyType_Type, &given[8], &PyType_Type, &given[9], &PyType_Type,
+                          &given[10], &PyType_Type, &given[11], &PyType_Type, &given[12],
+                          &given[13], &given[14]))
         return NULL;
     struct told *told = (struct told *)rpp_allocate(type);
     if (!told)
@@ -238,6 +274,8 @@ int rpp_add_told_type(PyObject *module)
     static PyMethodDef methods[] = {
         {"call", (PyCFunction)(void (*)(void))told_call, METH_FASTCALL,
          "call(code, offset, function, first): as sys.monitoring calls it."},
+        {"start", (PyCFunction)(void (*)(void))told_start, METH_FASTCALL,
+         "start(code, offset): as sys.monitoring calls it."},
         {"profile", (PyCFunction)(void (*)(void))told_profile, METH_FASTCALL,
          "profile(frame, event, argument): as sys.setprofile calls it."},
         {NULL, NULL, 0, NULL},

@@ -6,9 +6,10 @@
  *
  *     a call       of something with a name that no effect has, by an object of a type that was asked
  *                  about: of none
- *     code         is asked about once
+ *     code         is asked about once in a process: whose it is, and whether it makes names to ask for
  *
- * Objects that are called are not kept, but for classes: what a run drops is gone. Guarded by the
+ * Objects that are called are not kept, but for classes as long as a run is told of: what a run drops
+ * is gone. Code objects are kept, some thousands. Guarded by the
  * GIL.
  */
 #ifndef REPRISE_PYTHON_TOLD_H

@@ -367,17 +367,31 @@ def _is_harmless(kind, is_called):
     if kind in _IN_C or (hasattr(kind, "__self__") and kind is not super):
         return False
     module = getattr(sys.modules.get("torch.nn"), "Module", None)
+    if kind.__getattribute__ is object.__getattribute__ and getattr(kind, "__getattr__", None) in (
+            None, getattr(module, "__getattr__", None)):
+        return True  # so no class of its own has either
     return all(one is module or one.__module__ == "builtins" or _STANDS_IN.isdisjoint(vars(one))
                for one in kind.__mro__)
 
 
-def _told(ask, answer=None):
+def _told(ask, answer=None, begins=None):
     """The same, but for events of no interest (csrc/reads/told.c)."""
-    return _C.Told(ask, _WORDS, answer, _is_quiet, _is_harmless, _KINDS, (getattr, hasattr))
+    return _C.Told(ask, _WORDS, answer, begins, (_is_quiet, _is_idle, _makes_names), _is_harmless, _KINDS,
+                   (getattr, hasattr))
 
 
 def _is_quiet(code):
     return is_quiet_file(code.co_filename)
+
+
+def _is_idle(code):
+    """Does its beginning tell nothing?"""
+    return is_foreign_file(code.co_filename) and code.co_name not in _OF_STATES
+
+
+def _makes_names(code):
+    """Are the names that it asks for to be noted, as of Executed?"""
+    return not is_foreign_file(code.co_filename) and asks_by_made_names(code)
 
 
 def _position(iterator):
@@ -450,8 +464,8 @@ def _monitor(run):
     all_events = events.PY_START | events.CALL | (events.PY_RESUME if run.looks_at_some() else 0)
     pauses = (lambda: tell(events.PY_START), lambda: tell(all_events))
     monitoring.use_tool_id(tool, _TOOL)
-    told = _told(call, monitoring.DISABLE)
-    wanted = ((events.PY_START, start), (events.PY_RESUME, resume), (events.CALL, told.call))
+    told = _told(call, monitoring.DISABLE, start)
+    wanted = ((events.PY_START, told.start), (events.PY_RESUME, resume), (events.CALL, told.call))
     for event, function in wanted:
         monitoring.register_callback(tool, event, function)
     monitoring.set_events(tool, all_events)
