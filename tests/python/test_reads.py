@@ -1080,6 +1080,73 @@ class Numbers(unittest.TestCase):
         alone = _reads.Reads(walked_torch.torch, self.made_alike([1]))
         self.assertNotIn("read_held", {name for _, _, name in alone.executed}, "its closure holds a list")
 
+    def behind_a_first_call(self, subject, ran=()):
+        """Its Reads, and whether the walk of its first call goes on to what that executed."""
+        reads = _reads.Reads(walked_torch.torch, subject)
+        reads.state()
+        walk, learned = reads.values.walk, reads.executed.size
+        reads.eager_call(subject, (), {})
+        reads.executed.update(ran)  # before CPython 3.12 nobody tells what a compiled callable executes
+        self.assertNotEqual(reads.executed.size, learned)
+        reads.state()
+        return reads, reads.values.walk is walk
+
+    def test_a_walk_goes_on_behind_a_first_call(self):
+        t, held = 1.5, types.SimpleNamespace(value=1.5)
+        foreign = {}
+        exec(compile("def wrap():\n    inner = None\n    def call():\n        return inner and inner()\n"
+                     "    def fill():\n        nonlocal inner\n        inner = made\n        made()\n    return call, fill",
+                     os.__file__, "exec"), foreign)
+        call, fill = foreign["wrap"]()
+
+        class Some:
+            value = 1.5
+        some = Some()
+
+        def later():
+            return t
+
+        foreign["made"] = later
+
+        def helper_here():
+            return held.value, some.value, call()
+
+        def subject(change=None):
+            return helper_here(), change and change()
+
+        def bare():
+            return helper_here()
+
+        def set_t(value):
+            nonlocal t
+            t = value
+
+        def add_method():
+            Some.__call__ = later
+
+        def case(change):
+            return self.behind_a_first_call(lambda: (held.value, some.value, call, subject(change)))
+        reads, went_on = case(None)
+        self.assertTrue(went_on)
+        numbers = [reads.state()]
+        for change in (lambda: setattr(held, "value", 2.5), lambda: setattr(held, "value", 1.5)):
+            change()
+            numbers.append(reads.state())
+        reads.values.look_again()
+        self.assertEqual(numbers, [0, 1, 0])
+        self.assertFalse(case(lambda: held.__dict__.update(value=held.value + 1))[1], "it is compared")
+        self.assertFalse(case(add_method)[1], "nobody compares it")
+        del Some.__call__
+        bare._torchdynamo_orig_callable = bare
+        with mock.patch.object(_values, "MOST_UNSEEN", 1):
+            self.assertFalse(self.behind_a_first_call(bare, [runs.place_of(helper_here.__code__)])[1],
+                             "compilers change what nobody compares")
+        reads, went_on = case(fill)
+        self.assertTrue(went_on)
+        first = reads.state()
+        set_t(2.5)
+        self.assertNotEqual(reads.state(), first, "what somebody else's function is around came to be")
+
     def test_code_of_callables_alike_that_stands_in_the_way_is_not_followed(self):
         self.captured(self.made_alike({"value": 1, "rest": 2}), True)
         held = {"value": 1, "rest": (ctypes.c_char * (_walk.MOST_ARRAY + 1))()}

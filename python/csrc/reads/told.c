@@ -12,7 +12,8 @@ struct told {
     PyObject *words;             /* a frozenset: names that functions with effects have */
     PyObject *answer;            /* to an event of code that no more is to be told of */
     PyObject *begins;            /* likewise about code that begins */
-    PyObject *is_quiet, *is_idle, *makes_names, *is_harmless; /* functions: of a code object; the last
+    PyObject *is_quiet, *is_idle, *makes_names,
+        *is_harmless; /* functions: of a code object; the last
                                                                  of a type, and as what */
     PyTypeObject *function, *method, *builtin, *descriptor, *wrapper;
     PyObject *get, *has;   /* getattr, hasattr */
@@ -214,10 +215,10 @@ static const size_t objects[] = {
     offsetof(struct told, answer),      offsetof(struct told, begins),
     offsetof(struct told, is_quiet),    offsetof(struct told, is_idle),
     offsetof(struct told, makes_names), offsetof(struct told, is_harmless),
-    offsetof(struct told, function),
-    offsetof(struct told, method),      offsetof(struct told, builtin),
-    offsetof(struct told, descriptor),  offsetof(struct told, wrapper),
-    offsetof(struct told, get),         offsetof(struct told, has),
+    offsetof(struct told, function),    offsetof(struct told, method),
+    offsetof(struct told, builtin),     offsetof(struct told, descriptor),
+    offsetof(struct told, wrapper),     offsetof(struct told, get),
+    offsetof(struct told, has),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
 static const struct rpp_members members = {objects, OBJECTS};

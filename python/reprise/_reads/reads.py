@@ -103,7 +103,7 @@ class Reads:
             self._met()
             self.number = self._number_of(tuple(self.values.walk.tokens))
         if self.executed.size != self._learned:
-            self._learn(is_new)
+            self._learn(is_new, goes_on=not changed and not self.is_compiled)
         self._refuse(self.values.walk)
         return self.number
 
@@ -134,12 +134,13 @@ class Reads:
         self._learned = self.executed.size
         self.values.look_again()
 
-    def _learn(self, is_new):
+    def _learn(self, is_new, goes_on):
         """Code ran that had not run before: what it reads is looked at from now on. What was captured
         until now did without that code, so the number stays. is_new: it ran in captures, which put back what
-        they change, and all else was looked at ahead of them."""
+        they change, and all else was looked at ahead of them. goes_on: it ran in an eager call behind the first look,
+        and all that was found is as it was: what else came to be the walk asks for."""
         self._learned = self.executed.size
-        if is_new:
+        if is_new or (goes_on and self.values.can_go_on()):
             self.values.look_further()
         else:
             self.values.look_again()

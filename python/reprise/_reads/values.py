@@ -86,6 +86,10 @@ class Values:
         self._found_containers = (None, None)
         self.walks += 1
 
+    def can_go_on(self):
+        """May what is executed by now be followed, where the program may have changed what nobody compares?"""
+        return self.walk is not None and self.walk.can_go_on and self.walk.has_its_classes()
+
     def rest(self):
         """What was looked at is the program's to drop."""
         if self.walk is not None and self.walk.can_go_on:

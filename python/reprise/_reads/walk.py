@@ -150,6 +150,7 @@ class Walk(_C.Walk):
         self._met_classes = 0
         self._shared = []       # those of classes, modules of Python's and functions
         self._kinds = set()     # whose classes were met
+        self._met_names = {}    # by class: all names that it had then
         self._made = 0          # times that a class came to have more names that count
         self._module_base = frozenset(vars(torch.nn.Module()))
         self._module_parts = ("_modules", "_parameters", "_buffers", *sorted(
@@ -183,6 +184,7 @@ class Walk(_C.Walk):
         """Follows code that is among what was executed by now, and what there is now of what was not there
         before. Nothing that was found may have changed; otherwise it takes another walk."""
         self.executed = executed
+        self._inherited.clear()
         self.names, self.paths = set(self.names), list(self.paths)  # others than those that somebody has
         for scope in (*self._shared, *self._scopes):
             scope.look_again()
@@ -210,9 +212,14 @@ class Walk(_C.Walk):
             self.weaken()
             self.can_go_on = True
 
+    def has_its_classes(self):
+        """Has each class that was met the names that it had?"""
+        return all(tuple(scope.names) == self._met_names[kind] for kind, scope in self._classes.items())
+
     def end(self):
         """What was looked at is the program's to drop."""
         self.can_go_on = False
+        self._met_names.clear()
         self.let_go()
         self._scopes.clear()
         self._shared.clear()
@@ -380,7 +387,9 @@ class Walk(_C.Walk):
             return self._asked(function, path)
         code = _C.parts_of(function)[0]
         if is_foreign_file(code.co_filename):
-            self._follow(Walk._foreign_cells, function, path)
+            if function.__closure__:
+                self._news.wrappers.append((function, path))
+                self._follow(Walk._foreign_cells, function, path)
             return Same(function)
         if self.executed is not None and (place := place_of(code)) not in self.executed:
             self._news.idle.setdefault(place, []).append((function, path))
@@ -429,12 +438,14 @@ class Walk(_C.Walk):
         else:
             self.own(ATTRIBUTES, object, names, [getattr(object, name) for name in names], paths)
 
-    def _foreign_cells(self, function, path):
+    def _foreign_cells(self, function, path, is_again=False):
         """A decorator of somebody else's: what it wraps, or chooses from."""
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
             except ValueError:
+                continue
+            if is_again and self.is_seen(value):
                 continue
             if callable(value) and not isinstance(value, type):
                 self.put(value, getattr(value, "__name__", path))
@@ -929,6 +940,7 @@ class Walk(_C.Walk):
             if issubclass(one, function):
                 dunders |= _OF_AUTOGRAD
                 self._run_by_autograd(names)
+            self._met_names[one] = tuple(names)
             self._classes[one] = scope = _Scope(one, names, one.__name__ + ".", way_for("class"),
                                                 own=frozenset(dunders), inherits=True)
             self._shared.append(scope)
@@ -1132,6 +1144,7 @@ class News:
         self.idle = {}        # by place: functions whose code was not executed, (function, path) each
         self.asking = []      # whose code asks by names that it makes, as Executed tells: as _asks_anything takes it
         self.imports = {}     # names of modules that code imports and nobody had imported
+        self.wrappers = []    # functions that are not the program's, and close over something: (function, path)
         self.tensors = []     # (weak reference, path)
         self.scopes = []      # of tensors with attributes
         self.done = {}        # by id of a tensor: the names that its scope was looked up by, while the walk rests
@@ -1164,6 +1177,8 @@ class News:
             walk._dynamic_classes |= asked
         self._follow_imports(walk)
         self._follow_tensors(walk)
+        for function, path in list(self.wrappers):
+            walk._foreign_cells(function, path, is_again=True)
 
     def _follow_imports(self, walk):
         for name in [name for name in self.imports if name in sys.modules]:
