@@ -37,6 +37,7 @@
 #include "reads/bodies.h"
 #include "reads/marks.h"
 #include "reads/reach.h"
+#include "reads/reached.h"
 #include "reads/reads.h"
 #include "reads/switches.h"
 #include "reads/told.h"
@@ -381,6 +382,8 @@ static PyMethodDef methods[] = {
     {"body_of", rpp_body_of, METH_O,
      "body_of(dict of a class): a copy, without what Python itself puts there."},
     {"dict_tag", rpp_dict_tag_of, METH_O, "A word of a dict that may change with it."},
+    {"is_as_reached", rpp_is_as_reached, METH_VARARGS,
+     "is_as_reached(functions, objects, globals, classes): are they as a Reach noted them?"},
     {"touched", rpp_touched, METH_O,
      "touched(records): those whose owners hold other objects by now."},
     {"learn_workspaces", rpp_learn_workspaces, METH_VARARGS,

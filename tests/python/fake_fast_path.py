@@ -25,6 +25,9 @@ class FastPath:
     def know(self, values):
         pass
 
+    def hold(self, held):
+        pass
+
     def clear(self):
         self.clears += 1
 

@@ -78,6 +78,9 @@ class NoEffects:
 
     finish = restore
 
+    def keep(self, watched):
+        return None
+
     def watched(self, body):
         return body
 

@@ -15,11 +15,14 @@ import time
 import types
 import unittest
 import warnings
+import weakref
+from unittest import mock
 
 import torch
 
 import reprise
 from reprise import _C
+from reprise._effects.effects import Effects
 from training_steps import need_transformers
 from unseen import Unseen
 
@@ -889,6 +892,111 @@ class Threads(Case):
                 thread.start()
             for thread in threads:
                 thread.join()
+        self.assertEqual(wrong, [])
+
+
+class Further(unittest.TestCase):
+    """Captures of a callable behind the first one, which take what that found."""
+
+    def setUp(self):
+        self.net, self.looks = Net().cuda(), 0
+        look = Effects._look
+
+        def counted(effects, *given):
+            self.looks += 1
+            look(effects, *given)
+        patcher = mock.patch.object(Effects, "_look", counted)
+        self.addCleanup(patcher.stop)
+        patcher.start()
+        torch.set_grad_enabled(False)
+        self.addCleanup(torch.set_grad_enabled, True)
+
+    def captures(self, made, rows):
+        """How often a capture for so many rows looked for what runs may change."""
+        before, shapes = self.looks, len(made.shapes())
+        x = torch.randn(rows, 16, device="cuda")
+        self.assertTrue(torch.equal(made(x), self.net(x)))
+        self.assertEqual(len(made.shapes()), shapes + 1)
+        return self.looks - before
+
+    def test_further_shapes_take_what_the_first_one_found(self):
+        made = reprise.graphed(self.net, strict=True)
+        x = torch.randn(1, 16, device="cuda")
+        made(x)
+        self.assertEqual([self.captures(made, rows) for rows in (2, 3, 4)], [1, 0, 0])
+        self.assertEqual(self.captures(other := reprise.graphed(self.net, strict=True, warmup=0), 1), 0)
+        self.net.late = []
+        self.assertEqual([self.captures(made, rows) for rows in (5, 6)], [1, 0])
+        x = torch.randn(6, 16, device="cuda")
+        self.assertTrue(torch.equal(made(x), self.net(x)))
+        self.assertEqual(self.captures(made, 7), 0, "that call went through Python")
+        for _ in range(2):
+            made(x)
+        self.assertEqual(self.captures(made, 8), 1, "a replay let go of it")
+        self.assertEqual(len(other.shapes()), 1)
+
+    def test_a_counter_that_comes_to_be_between_captures_counts(self):
+        inner = self.net.inner
+
+        def count(x):
+            if hasattr(count, "calls"):
+                count.calls += 1
+            return inner(x)
+
+        def fn(x):
+            return count(x)
+        made = reprise.graphed(fn)
+        for rows in (1, 2, 3):
+            made(torch.randn(rows, 16, device="cuda"))
+        count.calls = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for call in range(1, 9):
+                made(torch.randn(4, 16, device="cuda"))
+                self.assertEqual(count.calls, call)
+
+    def test_what_the_program_drops_is_gone(self):
+        """Memory at once, objects behind a replay."""
+        class Some:
+            pass
+        made, x = reprise.graphed(self.net, strict=True), torch.randn(2, 16, device="cuda")
+        weight = self.net.inner.weight
+        self.net.some, gone = Some(), []
+        for _ in range(2):
+            made(x)
+        gone.append(weakref.ref(self.net.some))
+        del self.net.some
+        gc.collect()
+        before = torch.cuda.memory_allocated()
+        large = torch.zeros(16, 16 << 10, device="cuda")
+        weight.data, small = large[:, :16], weight.data
+        for rows in (2, 3):
+            made(torch.randn(rows, 16, device="cuda"))
+        weight.data = small
+        del large
+        torch.cuda.synchronize()
+        self.assertLess(torch.cuda.memory_allocated(), before + (1 << 19))
+        for _ in range(4):
+            self.assertTrue(torch.equal(made(x), self.net(x)))
+        self.assertIsNone(gone[0]())
+
+    def test_threads_that_capture_share_nothing(self):
+        """Each takes what is kept, or looks for itself."""
+        made = [reprise.graphed(self.net) for _ in range(3)]
+        wrong = []
+
+        def work(one):
+            with torch.no_grad():
+                for rows in range(1, 9):
+                    x = torch.randn(rows, 16, device="cuda")
+                    for _ in range(2):
+                        if not torch.equal(one(x), self.net(x)):
+                            wrong.append(rows)
+        threads = [threading.Thread(target=work, args=(one,)) for one in made]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         self.assertEqual(wrong, [])
 
 

@@ -680,6 +680,22 @@ class OnCpu:
         wants.requires_grad = True
         self.assertFalse(self.taken(wants))
 
+    def test_a_call_that_it_takes_lets_go_of_what_it_holds(self):
+        t = self.new_on_cpu(0.3)
+        self.assertTrue(self.add_told(t, (bytes(t.held),)))
+
+        def held():
+            def some():
+                pass
+            self.hot.hold(some)
+            return weakref.ref(some)
+        for let_go in (lambda: self.assertTrue(self.taken(t)), lambda: self.hot.hold(None), held, self.hot.clear):
+            found = held()
+            self.assertFalse(self.taken(self.new_on_cpu(0.4)))
+            self.assertIsNotNone(found())
+            let_go()
+            self.assertIsNone(found())
+
     def test_those_on_the_cpu_are_handed_over(self):
         x, t, seen = Tensor(self.x), self.new_on_cpu(0.3), []
         self.assertTrue(self.hot.add_split(0, (t, x), {}, self.graph(self.sources[0]), None,

@@ -12,6 +12,7 @@ import threading
 import types
 import unittest
 import weakref
+from unittest import mock
 
 try:
     import torch
@@ -23,6 +24,7 @@ from reprise import _C
 from reprise._effects.containers import MOST_REGIVEN, Containers, Regiven
 from reprise._effects.effects import Changed, Effects, Unobserved, kind_of
 from reprise._base.interrupts import Interrupts
+from reprise._effects import kept as kept_records
 from reprise._effects.growth import Step, Tail, during, tail_of
 from reprise._effects.python_state import Mapping, Path, Slot
 from reprise._effects.reach import Reach
@@ -78,6 +80,198 @@ def records_of(fn, *arguments):
     reach.follow_generators()
     return reach.finish()
 
+
+class Device(walked_torch.Tensor):
+    """A tensor of the device."""
+    is_cuda, layout, alias, device = True, "strided", 0, types.SimpleNamespace(type="cuda")
+    is_inference, numel = staticmethod(lambda: False), staticmethod(lambda: 4)
+    _version = 0
+
+    def __init__(self, address):
+        self.data_ptr = lambda: address
+
+    def detach(self):
+        Device.alias += 1
+        return types.SimpleNamespace(device=self.device)
+
+    attributes: dict = {}
+    __dict__ = property(lambda self: self.attributes)
+
+
+class Further(unittest.TestCase):
+    """What a capture found, taken by the next one of the same callable."""
+
+    torch = types.SimpleNamespace(**vars(walked_torch.torch), Generator=type("Generator", (), {}), strided="strided")
+
+    def reached(self, fn, *arguments):
+        reach = Reach(self.torch)
+        reach.sum_up_empties()
+        reach.note()
+        reach.follow(fn, Path(None, "", "fn"))
+        self.assertTrue(kept_records.Kept.may_be(reach))
+        made = kept_records.Kept(fn, reach)
+        reach.finish()
+        return made
+
+    def owners(self, records):
+        return {(type(r).__name__, id(r.owner)) for r in records} | {
+            id(owner) for r in records if r.owner is None for owner in r.held[::3]}
+
+    def taken(self, fn, change):
+        """Were the records taken, which the change may not have made others?"""
+        kept = self.reached(fn)
+        self.assertTrue(kept.put(()))
+        change()
+        records = kept.take()
+        if records is not None:
+            self.assertEqual(self.owners(records), self.owners(self.reached(fn)._own))
+            self.assertEqual(_C.touched(records), [])
+        self.assertIsNone(kept.take(), "once")
+        return records is not None
+
+    def test_records_are_taken_where_a_walk_would_find_the_same(self):
+        class Base:
+            pass
+
+        class Other(Base):
+            pass
+
+        class Layer(Net):
+            shared = {"a": [1]}
+
+            def forward(self, x, *, scale=None, sizes=[]):  # noqa: B006
+                return self.helper(x), COUNTER, LATER, scale, sizes  # noqa: F821
+
+            def helper(self, x):
+                return x
+
+        class Some(Base):
+            def __init__(self):
+                self.value = [1]
+        net, some, slots, ordered, cell = Layer(), Some(), Kept(), collections.OrderedDict(a=1), 1
+        net.some, net.slots, net.ordered, net.set, net.deque = some, slots, ordered, {1}, collections.deque([1])
+        net.partial, net.row = functools.partial(max, key=None), ([1],)
+        net._modules["inner"] = Layer()
+
+        @functools.lru_cache
+        def cached(x):
+            return [x]
+
+        def inner(x):
+            return cell
+
+        exec("def aside():\n    return LATER", elsewhere := {"__name__": "made_here"})
+        aside = elsewhere["aside"]  # it names what this module has not, before others do
+
+        def fn(x, more=[1]):  # noqa: B006
+            return aside, net(x), inner(x), cached(x)
+
+        exec("def foreign():\n    pass", of_python := {"__name__": "os"})
+        net.foreign = foreign = functools.wraps(inner)(of_python["foreign"])
+        foreign.__module__ = "os"
+
+        def set_cell():
+            nonlocal cell
+            cell = 2
+
+        def replace_dict():
+            some.__dict__ = dict(some.__dict__)
+
+        def name_later(value=[]):  # noqa: B006
+            globals()["LATER"] = value
+        self.addCleanup(lambda: globals().pop("LATER", None))
+        for name, change in {
+                "attribute": lambda: setattr(net, "late", []), "other value": lambda: setattr(net, "row", ([1],)),
+                "function's attribute": lambda: setattr(inner, "calls", []),
+                "method's attribute": lambda: setattr(Layer.helper, "calls", []),
+                "default": lambda: setattr(fn, "__defaults__", ([2],)),
+                "default by name": lambda: Layer.forward.__kwdefaults__.update(scale=[]),
+                "defaults by name": lambda: setattr(Layer.forward, "__kwdefaults__", {"scale": [], "sizes": []}),
+                "code": lambda: setattr(Layer.helper, "__code__", (lambda self, x: COUNTER).__code__),
+                "class": lambda: setattr(Layer, "more", []), "bases": lambda: setattr(Some, "__bases__", (Other,)),
+                "its dict": replace_dict, "class of an object": lambda: setattr(some, "__class__", Other),
+                "element": lambda: some.value.append([]), "item": lambda: Layer.shared.update(b=[]),
+                "inner item": lambda: Layer.shared["a"].append(1), "member": lambda: net.set.add(2),
+                "slot": lambda: setattr(slots, "other", []), "order": lambda: ordered.move_to_end("a") or ordered.update(b=1),
+                "cell": set_cell, "deque": lambda: net.deque.append(1), "keyword": lambda: net.partial.keywords.update(b=[]),
+                "wrapped": lambda: setattr(foreign, "__wrapped__", lambda: [cell]),
+                "hook": lambda: net._forward_hooks.update({1: []}), "global": name_later,
+                "global's value": lambda: name_later([1]), "in a tuple": lambda: net.row[0].append(2),
+                "module": lambda: net._modules.update(second=Layer())}.items():
+            with self.subTest(name=name):
+                self.assertFalse(self.taken(fn, change))
+        for name, change in {"nothing": lambda: None, "cache": lambda: cached(3)}.items():
+            with self.subTest(name=name):
+                self.assertTrue(self.taken(fn, change))
+
+    def test_memory_of_others_is_not_kept(self):
+        net = Net()
+        net.weight = Device(64)
+
+        def fn(x):
+            return net(x)
+        kept = self.reached(fn)
+        self.assertFalse(kept.put(()))
+        self.assertTrue(kept.put([net.weight]))
+        self.assertEqual([record.held[0] for record in kept._tensors], [None])
+        record, = (r for r in kept.take() if type(r).__name__ == "Pointing")
+        self.assertIsNotNone(record.held[0])
+        kept.put([net.weight])
+        net.weight.data_ptr = lambda: 128
+        self.assertIsNone(kept.take())
+
+        net.other = walked_torch.Tensor()
+        reach = Reach(self.torch)
+        reach.note()
+        reach.follow(fn, Path(None, "", "fn"))
+        self.assertFalse(kept_records.Kept.may_be(reach), "it may come to lie somewhere")
+        del net.other
+
+        class Handle:
+            pass
+        Handle.__module__ = "torch.cuda"
+        net.handle = Handle()
+        reach = Reach(self.torch)
+        reach.note()
+        reach.follow(fn, Path(None, "", "fn"))
+        self.assertFalse(kept_records.Kept.may_be(reach), "what it has is not known")
+
+    def test_records_are_of_one_callable_and_no_argument(self):
+        net, arguments = Net(), [("argument 1", 2)]
+
+        def fn(x):
+            return net
+        for given, is_kept in ((arguments, True), ([("argument 1", [])], False)):
+            kept = self.reached(fn)
+            kept.put(())
+            found = kept_records.found_for(fn, given)
+            self.assertEqual(found[0] is kept, is_kept)
+            self.assertEqual(kept_records.found_for(fn, given), (None, None), "they are a capture's")
+        kept.put(())
+        gone = weakref.ref(kept)
+        del kept, found
+        self.assertIsNone(gone())
+        self.assertEqual(kept_records.found_for(fn, arguments), (None, None))
+
+    def test_what_runs_change_is_not_kept(self):
+        kept, changes = types.SimpleNamespace(count=1), []
+
+        def fn(x):
+            return kept.count, [change() for change in changes]
+
+        def keeps(run):
+            effects = Effects(self.torch, fn, keeps=True)
+            try:
+                effects.watched(lambda placed: run())(None)
+            except Changed:
+                pass
+            effects.finish()
+            return effects.keep(tuple) is not None
+        generators = mock.patch.object(Reach, "follow_generators", lambda self: None)
+        with generators, mock.patch.object(Effects, "_kind", lambda self, value: repr(value)):
+            self.assertTrue(keeps(lambda: None))
+            self.assertFalse(keeps(lambda: setattr(kept, "count", 2)))
+            self.assertIsNone(Effects(self.torch, fn).keep(tuple))
 
 class Found(unittest.TestCase):
     def changes(self, fn, *arguments, call=None):

@@ -36,8 +36,8 @@ RUNS = {
     "gpu_homes.py --install": 17,
     "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed
     "gpu_versions.py": 8,
-    "gpu_effects.py": 50,
-    "gpu_effects.py --install": 50,
+    "gpu_effects.py": 54,
+    "gpu_effects.py --install": 54,
     "gpu_serving.py": 26,
     "gpu_serving.py --install": 27,
     "gpu_rests.py": 17,

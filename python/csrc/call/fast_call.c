@@ -40,6 +40,7 @@ struct fast_call {
     struct rpp_guard guard;
     struct rpp_shape_table shapes;
     struct rpp_object_table objects; /* looked through under the guard */
+    PyObject *held; /* what is let go of behind the next call that it takes, or NULL */
 };
 
 static PyObject *miss, *eager;
@@ -59,6 +60,17 @@ static PyObject *fast_call_clear(PyObject *self, PyObject *unused)
 {
     (void)unused;
     drop_all((struct fast_call *)self);
+    Py_CLEAR(((struct fast_call *)self)->held);
+    return Py_NewRef(Py_None);
+}
+
+/* hold(object): lets go of it behind the next call that it takes, and now of what it had. */
+static PyObject *fast_call_hold(PyObject *self, PyObject *object)
+{
+    struct fast_call *fast = (struct fast_call *)self;
+    PyObject *before = fast->held;
+    fast->held = object == Py_None ? NULL : Py_NewRef(object);
+    Py_XDECREF(before);
     return Py_NewRef(Py_None);
 }
 
@@ -629,6 +641,8 @@ static PyObject *fast_call_call(PyObject *object, PyObject *const *arguments, Py
                            ? call_inputs(fast, &inputs)
                            : Py_NewRef(miss);
     rpp_inputs_let_go(&inputs);
+    if (fast->held && result && result != miss)
+        Py_CLEAR(fast->held);
     return result;
 }
 
@@ -690,6 +704,7 @@ static int fast_call_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(fast->guard.reads);
     Py_VISIT(fast->guard.members);
     Py_VISIT(fast->are_like);
+    Py_VISIT(fast->held);
     int found = rpp_objects_traverse(&fast->objects, visit, arg);
     return found ? found : rpp_shapes_traverse(&fast->shapes, visit, arg);
 }
@@ -697,6 +712,7 @@ static int fast_call_traverse(PyObject *object, visitproc visit, void *arg)
 static int fast_call_collect(PyObject *object)
 {
     drop_all((struct fast_call *)object);
+    Py_CLEAR(((struct fast_call *)object)->held);
     return 0;
 }
 
@@ -706,6 +722,7 @@ static void fast_call_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     drop_all(fast);
+    Py_CLEAR(fast->held);
     rpp_maker_drop(&fast->maker);
     PyObject *held[] = {fast->types.tensor, fast->types.parameter, fast->grad_enabled,
                         fast->inference,    fast->autocast,        fast->requires_grad,
@@ -733,6 +750,8 @@ static PyMethodDef methods[] = {
      "call(args, kwargs): the result of such a call; miss; or eager, or a Choice that measures it, "
      "where the call is to be made eagerly."},
     {"clear", fast_call_clear, METH_NOARGS, "Takes no calls from now on."},
+    {"hold", fast_call_hold, METH_O,
+     "hold(object or None): what is let go of behind the next call that it takes."},
     {"is_guarded", fast_call_is_guarded, METH_NOARGS, "Is all as when the guard was set?"},
     {"know", fast_call_know, METH_VARARGS,
      "know(weak reference, reads, token, tensors): an object that may be an argument, until "

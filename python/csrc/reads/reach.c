@@ -3,6 +3,7 @@
 
 #include "base/members.h"
 #include "reads/bodies.h"
+#include "reads/reached.h"
 #include "reads/reads.h"
 #include "reads/record.h"
 #include "reads/same.h"
@@ -28,6 +29,7 @@ struct reach {
     PyObject *followed; /* (id of code, of its globals): a set */
     PyObject
         *empties; /* a list: owner, path of its module, name, and so on; None: they get records */
+    PyObject *functions, *objects; /* lists, as reached.h has them; None: nothing is noted */
     struct rpp_seen seen;
     Py_ssize_t most_owners, most_elements;
 };
@@ -725,6 +727,7 @@ static bool look_at_function(struct reach *reach, PyObject *function, PyObject *
     PyObject *parts = outside >= 0 ? rpp_parts_of(NULL, function) : NULL;
     PyObject *attributes = parts ? PyObject_GetAttr(function, says.dict) : NULL;
     bool worked = attributes && PyDict_Check(attributes) &&
+                  rpp_note_function(reach->functions, function, parts, attributes) &&
                   look_at_closure(reach, function, PyTuple_GetItem(parts, 0)) &&
                   (outside ? push_wrapped(reach, attributes, path)
                            : look_at_parts(reach, function, attributes, parts, path));
@@ -800,7 +803,7 @@ static bool look_at_module(struct reach *reach, PyObject *module, PyObject *path
     struct rpp_record *record =
         is_dict ? record_dict(reach, names, path, says.attribute, false) : NULL;
     PyObject *held = record ? Py_NewRef(record->held) : NULL;
-    bool worked = held != NULL;
+    bool worked = held && rpp_note_object(reach->objects, module, names);
     Py_ssize_t at = 0;
     while (worked && PyDict_Next(held, &at, &key, &value))
         worked = look_at_part(reach, value, path, key);
@@ -879,10 +882,21 @@ static bool is_of_device(const struct reach *reach, PyObject *tensor)
 static bool look_at_attributes(struct reach *reach, PyObject *tensor, PyObject *path)
 {
     PyObject *names = PyObject_GetAttr(tensor, says.dict);
-    bool worked = names && (!PyDict_Check(names) || PyDict_Size(names) == 0 ||
-                            look_at_dict(reach, names, path, says.attribute, false));
+    bool worked = names && rpp_note_object(reach->objects, tensor, names) &&
+                  (!PyDict_Check(names) || PyDict_Size(names) == 0 ||
+                   look_at_dict(reach, names, path, says.attribute, false));
     Py_XDECREF(names);
     return worked;
+}
+
+/* Something was met of which there is no record, though it may come to have one. */
+static void note_no_more(struct reach *reach)
+{
+    PyObject *functions = reach->functions, *objects = reach->objects;
+    reach->functions = Py_NewRef(Py_None);
+    reach->objects = Py_NewRef(Py_None);
+    Py_XDECREF(functions);
+    Py_XDECREF(objects);
 }
 
 /* One that cannot say where it lies has no memory of its own. */
@@ -900,6 +914,7 @@ static bool look_at_tensor(struct reach *reach, PyObject *tensor, PyObject *path
             !PyErr_ExceptionMatches(PyExc_AttributeError))
             return false;
         PyErr_Clear();
+        note_no_more(reach);
         return true;
     }
     bool worked = PyList_Append(reach->records, record) == 0;
@@ -998,7 +1013,8 @@ static const size_t objects[] = {
     offsetof(struct reach, modules),       offsetof(struct reach, followed),
     offsetof(struct reach, members_type),  offsetof(struct reach, pointing_type),
     offsetof(struct reach, strided),       offsetof(struct reach, cell_type),
-    offsetof(struct reach, body_type),
+    offsetof(struct reach, body_type),     offsetof(struct reach, functions),
+    offsetof(struct reach, objects),
 };
 enum { OBJECTS = sizeof objects / sizeof *objects };
 static const struct rpp_members references = {objects, OBJECTS};
@@ -1041,6 +1057,8 @@ static PyObject *reach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     for (size_t i = 0; i < sizeof dicts / sizeof *dicts; i++)
         worked = (*dicts[i] = PyDict_New()) && worked;
     reach->empties = Py_NewRef(Py_None);
+    reach->functions = Py_NewRef(Py_None);
+    reach->objects = Py_NewRef(Py_None);
     if (!worked) {
         Py_DECREF(reach);
         return NULL;
@@ -1075,6 +1093,8 @@ static PyObject *reach_begin(PyObject *self, PyObject *args)
 static PyMemberDef members[] = {
     {"records", T_OBJECT, offsetof(struct reach, records), READONLY, NULL},
     {"_empties", T_OBJECT, offsetof(struct reach, empties), 0, NULL},
+    {"functions", T_OBJECT, offsetof(struct reach, functions), 0, NULL},
+    {"objects", T_OBJECT, offsetof(struct reach, objects), 0, NULL},
     {"_ahead", T_OBJECT, offsetof(struct reach, ahead), 0, NULL},
     {"_kinds", T_OBJECT, offsetof(struct reach, kinds), READONLY, NULL},
     {"_methods", T_OBJECT, offsetof(struct reach, methods), READONLY, NULL},
@@ -1167,7 +1187,7 @@ int rpp_add_reach_types(PyObject *module)
     static PyType_Spec spec = {"reprise._C.Reach", sizeof(struct reach), 0,
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
                                slots};
-    if (rpp_add_record_types(module) != 0 || !prepare())
+    if (rpp_add_record_types(module) != 0 || rpp_prepare_reached() != 0 || !prepare())
         return -1;
     PyObject *type = PyType_FromSpec(&spec);
     int added = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;

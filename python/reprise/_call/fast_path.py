@@ -11,7 +11,7 @@ class NoFastPath:
 
     call = staticmethod(lambda *_: _C.miss)
     add = add_split = is_guarded = renew = staticmethod(lambda *_: False)
-    accept_reads = clear = know = set_guard = staticmethod(lambda *_: None)
+    accept_reads = clear = hold = know = set_guard = staticmethod(lambda *_: None)
 
 
 class FastPath:
@@ -87,6 +87,10 @@ class FastPath:
                 known = self._reads.short(value)
                 if known is not None:
                     self._taker.know(*known)
+
+    def hold(self, held):
+        """Keeps something until a call is taken, or until nothing is held."""
+        self._taker.hold(held)
 
     def clear(self):
         """Forgets all shapes."""

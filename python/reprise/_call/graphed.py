@@ -24,6 +24,7 @@ from .._capture import distributed, draws
 from .._capture.record import Work, extents, is_alone, span
 from .._effects.containers import Regiven
 from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
+from .._effects.kept import MOST_CALLS
 from .._effects.refusals import Refusals, traced_call
 from .._grad.asked import ASKED
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
@@ -117,6 +118,7 @@ class Graphed:
     _uses = 0      # of graphs, when that was looked at
     _opens = False  # were results found to go back to tensors, though nothing told of it ahead?
     _patience = 0  # captures beyond MOST_FRESH
+    _calls_kept = 0  # through Python until what is kept for another capture is let go
     _steps_aside = True  # do other graphs take calls that come while one waits for its backward pass?
     _beside = None  # the one that does
     _depth = 1      # calls that wait then, this one's among them
@@ -277,6 +279,7 @@ class Graphed:
     def _by_graph(self, key, leaves, tensors, spec, args, kwargs):
         shape = self._known(key)
         if shape is not None:
+            self._tire()
             if self._rests.holds:
                 self._rests.replayed(leaves, spec)
             self._shorten(shape, key, args, kwargs, tensors)
@@ -292,6 +295,13 @@ class Graphed:
                 key = self._stored(key)
                 shape = self._known(key)
         return self._replay(key, shape, tensors, args, kwargs)
+
+    def _tire(self):
+        """A call of a known shape comes this way: before long what is kept for another capture is let go."""
+        if self._calls_kept:
+            self._calls_kept -= 1
+            if not self._calls_kept:
+                self._fast_path.hold(None)
 
     def _replay(self, key, shape, tensors, args, kwargs):
         """The call by its graph, where that is right for what the places hold which it assigns."""
@@ -1152,6 +1162,8 @@ class Graphed:
             raise
         finally:
             before.finish()
+        self._fast_path.hold(before.effects.keep(lambda: self._watch.tensors))
+        self._calls_kept = MOST_CALLS
         self._reads.leave_out(before.effects.places)
         moved = [t for t, version in zip(outside, versions) if version_of(t) != version]
         if moved:
@@ -1199,7 +1211,7 @@ class Graphed:
         kept = [(name, leaf) for name, leaf in zip(argument_names(spec, has_kwargs), leaves)
                 if not isinstance(leaf, self._torch.Tensor)]
         return Before(gradients, Effects(self._torch, self._fn, kept,
-                                          self._refusals.known.get(key and self._group(key))))
+                                          self._refusals.known.get(key and self._group(key)), keeps=True))
 
     def _take(self, before, key, *call):
         return self._by_reach(call[1], lambda params, found: self._take_as(params, found, before, key, *call))

@@ -27,10 +27,12 @@ from .. import _C
 from .._base.tree import flatten, unflatten
 from .containers import Containers, Filled, Within
 from .growth import Step, Tail, during, is_stand_in, step_of
-from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, Mapping, Names, Path, Progress, is_plain
+from .kept import Kept, are_plain, found_for
+from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, Mapping, Memo, Names, Path, Progress, State, is_plain
 from .reach import Reach
 
 MOST_NAMED = 3  # places that a text names
+_ANEW = frozenset((Memo, State, Drawn))  # which each capture looks at
 
 
 class Changed(_C.Error):
@@ -116,20 +118,18 @@ class Effects:
     """The state before a capture, and what its runs do to it.
 
     arguments: (name, value) of each argument that is no tensor. known: changes that an earlier attempt
-    found, by the text of their paths, as (kind before, kind after, by how much a number rose)."""
+    found, by the text of their paths, as (kind before, kind after, by how much a number rose). keeps: may it take
+    the records of an earlier capture of the callable, and leave its own?"""
 
-    def __init__(self, torch, fn, arguments=(), known=None):
+    def __init__(self, torch, fn, arguments=(), known=None, keeps=False):
         self.torch = torch
         reach = Reach(torch)
         self._roots = {}    # of arguments: number and type by path
-        for number, (name, value) in enumerate(arguments):
-            path = Path(None, "", name)
-            self._roots[path] = (number, type(value))
-            reach.follow(value, path)
-        reach.sum_up_empties()
-        reach.follow(fn, Path(None, "", "self" if isinstance(fn, torch.nn.Module) else "fn"))
+        self._kept, kept = found_for(fn, arguments) if keeps and not known else (None, None)
+        if kept is None:
+            self._look(reach, fn, arguments, keeps and are_plain(arguments))
         reach.follow_generators()
-        self.records = reach.finish()
+        self.records = (kept or []) + reach.finish()
         self.known = known or {}
         self.arguments = arguments
         self.slots = None   # what the runs assign: tuples (Slot, kind before); None: no run so far
@@ -141,6 +141,19 @@ class Effects:
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
         self._is_restored = False  # did the last run end with the state that it began with?
         self.places = []    # (owner, key) of what a run changed, but of arguments; None: of all it holds
+
+    def _look(self, reach, fn, arguments, keeps):
+        """Finds what can be reached. keeps: are the records to be left to the next capture?"""
+        for number, (name, value) in enumerate(arguments):
+            path = Path(None, "", name)
+            self._roots[path] = (number, type(value))
+            reach.follow(value, path)
+        reach.sum_up_empties()
+        if keeps:
+            reach.note()
+        reach.follow(fn, Path(None, "", "self" if isinstance(fn, self.torch.nn.Module) else "fn"))
+        if keeps and Kept.may_be(reach):
+            self._kept = Kept(fn, reach)
 
     def containers(self):
         """The lists, dicts and deques of the program, by their ids, but for those of arguments."""
@@ -164,8 +177,17 @@ class Effects:
         self.restore()
         self.records, self.before, self.arguments = [], [], ()
 
+    def keep(self, watched):
+        """Behind that, where the capture worked: what the next one of the callable finds, as long as somebody keeps
+        it; None: nothing. watched gives tensors that somebody else keeps."""
+        kept, self._kept = self._kept, None
+        return kept if kept is not None and not self.slots and kept.put(watched()) else None
+
     def touched(self):
-        return _C.touched(self.records)
+        found = _C.touched(self.records)
+        if not all(type(record) in _ANEW for record in found):
+            self._kept = None
+        return found
 
     # ---- Runs ----
 

@@ -80,6 +80,18 @@ class Reach(_C.Reach):
         self._empties = []
         self.records.append(Empties(self._empties))
 
+    def note(self):
+        """From here on what leads the walk on is noted beside the records, as reached.h has it."""
+        self.functions, self.objects = [], []
+
+    def spaces(self):
+        """The records of names of globals."""
+        return self._spaces.values()
+
+    def met(self):
+        """(type, what looks at its objects) of all that was met."""
+        return self._kinds.items()
+
     def finish(self):
         """The records. What was looked at is let go: who drops a tensor next wants it gone."""
         self.let_go()
@@ -231,6 +243,8 @@ class Reach(_C.Reach):
 
     def _object(self, value, path):
         attributes = getattr(value, "__dict__", None)
+        if self.objects is not None:
+            self.objects += (value, type(value), attributes, False)
         if type(attributes) is dict:
             self.mapping(attributes, path, ".")
         if slots_of(type(value)):
@@ -255,6 +269,7 @@ class Reach(_C.Reach):
     # ---- Values ----
 
     def _tensor(self, tensor, path):
+        self.functions = self.objects = None  # it may come to have memory of the device
         try:
             tensor.data_ptr()
             if tensor.layout is not self.torch.strided or tensor.device.type == "meta":
