@@ -168,6 +168,7 @@ class FastCall:
                   handles: type, grad: bool, inference: bool,
                   params: tuple[Any, ...], reads: Any = ...,
                   members: Any = ...) -> None: ...
+    def set_own(self, ids: tuple[int, ...], /) -> None: ...
 
 class Pass:
     def __init__(self, graph: Graph, ordinal: int, taken: tuple[int, ...], results: tuple[Any, ...],

@@ -2026,6 +2026,16 @@ def a_line_that_is_printed():
     return fn, lambda i: None
 
 
+@kind()
+def handlers_of_a_logger():
+    logger, handler = logging.getLogger("reprise.frozen.handlers"), logging.NullHandler()
+    logger.propagate = False
+
+    def change(i):
+        (logger.addHandler if i // 3 == 1 else logger.removeHandler)(handler)
+    return lambda x: x * (2.0 if logger.hasHandlers() else 1.0), change
+
+
 # ---- What code asks of its arguments -----------------------------------------------------------------
 
 def now_and_then(one, other):
@@ -2146,6 +2156,205 @@ def an_argument_that_later_code_asks_of():
     def wide(x, w):
         return (x @ w if w.storage_offset() == 0 else x @ w * 2.0)[:, :SIZE]
     return lambda x, w: x @ w if w.shape[1] == SIZE else wide(x, w), now_and_then(lambda: w, lambda: more[1])
+
+
+@kind(refused=r"asks of an argument is it a view \(`_base`\)")
+def an_argument_that_is_a_view():
+    w, other = weight(), weight()
+    return lambda x, w: x @ w if w._base is None else x @ w * 2.0, now_and_then(lambda: w, lambda: other.view(SIZE, SIZE))
+
+
+@kind(refused=r"asks of an argument is it a view \(`_is_view`\)")
+def an_argument_that_says_that_it_is_a_view():
+    w, other = weight(), weight()
+    return lambda x, w: x @ w * (2.0 if w._is_view() else 1.0), now_and_then(lambda: w, lambda: other.view(SIZE, SIZE))
+
+
+@kind(refused=r"asks of an argument what its storage holds \(`untyped_storage`\)")
+def an_argument_whose_storage_holds_more():
+    w, more = weight(), weight(3, SIZE, SIZE)
+    return lambda x, w: x @ w * float(w.untyped_storage().nbytes()), now_and_then(lambda: w, lambda: more[0])
+
+
+@kind(refused=r"where it begins in its memory \(`as_strided`\)")
+def an_argument_whose_memory_is_viewed():
+    w, more = weight(), weight(3, SIZE, SIZE)
+    return lambda x, w: x @ w.as_strided((SIZE, SIZE), (SIZE, 1), 0), now_and_then(lambda: w, lambda: more[1])
+
+
+@kind(refused=r"asks of an argument where it lies \(`data_ptr`\)")
+def an_argument_that_is_aligned_otherwise():
+    w, more = weight(), weight(SIZE * SIZE + 1)
+    return lambda x, w: x @ w * (2.0 if w.data_ptr() % 16 else 1.0), now_and_then(
+        lambda: w, lambda: more[1:].view(SIZE, SIZE))
+
+
+@kind(refused=r"asks of an argument where it lies \(`data_ptr`\)")
+def an_argument_on_the_cpu_that_lies_elsewhere():
+    one, other = torch.ones(3), torch.ones(3)
+    at = one.data_ptr()
+    return lambda x, t: x * (2.0 if t.data_ptr() == at else 1.0), now_and_then(lambda: one, lambda: other)
+
+
+@kind(refused=r"asks of an argument is it shared \(`is_shared`\)")
+def an_argument_that_is_shared():
+    one, other = torch.ones(3), torch.ones(3).share_memory_()
+    return lambda x, t: x * (2.0 if t.is_shared() else 1.0), now_and_then(lambda: one, lambda: other)
+
+
+@kind(refused=r"asks of an argument is it pinned \(`is_pinned`\)")
+def an_argument_that_is_pinned():
+    one, other = torch.ones(3), torch.ones(3).pin_memory()
+    return lambda x, t: x * (2.0 if t.is_pinned() else 1.0), now_and_then(lambda: one, lambda: other)
+
+
+@kind(refused=r"does it retain its gradient \(`retains_grad`\)", grad=True)
+def an_argument_that_retains_its_gradient():
+    w, other = weight().requires_grad_() * 1.0, weight().requires_grad_() * 1.0
+    other.retain_grad()
+    return lambda x, w: x @ w * (2.0 if w.retains_grad else 1.0), now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused=r"which output it is of what computed it \(`output_nr`\)", grad=True)
+def an_argument_that_is_another_output():
+    w = weight().requires_grad_() * 1.0
+    both = torch.unbind(weight(2, SIZE, SIZE).requires_grad_())
+    return lambda x, w: x @ w * (2.0 if w.output_nr else 1.0), now_and_then(lambda: w, lambda: both[1])
+
+
+@kind(refused=r"asks of an argument its hooks \(`_backward_hooks`\)", grad=True)
+def an_argument_with_hooks():
+    w, other = weight().requires_grad_(), weight().requires_grad_()
+    other.register_hook(lambda grad: None)
+    return lambda x, w: x @ w * (2.0 if w._backward_hooks else 1.0), now_and_then(lambda: w, lambda: other)
+
+
+if hasattr(torch.nn, "Buffer"):  # from PyTorch 2.5 on
+    @kind(refused=r"is it a buffer \(`Buffer`\)")
+    def an_argument_that_is_a_buffer():
+        w, other = weight(), torch.nn.Buffer(weight())
+        return lambda x, w: x @ w * (2.0 if isinstance(w, torch.nn.Buffer) else 1.0), now_and_then(
+            lambda: w, lambda: other)
+
+
+@kind(refused=r"asks of an argument its class \(`type`\)")
+def an_argument_whose_type_has_another_name():
+    w, other = weight(), Parameter(weight(), requires_grad=False)
+    return lambda x, w: x @ w * (2.0 if type(w).__name__ == "Tensor" else 1.0), now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused=r"asks of an argument its class \(`__class__`\)")
+def an_argument_of_another_class():
+    w, other = weight(), Parameter(weight(), requires_grad=False)
+    return lambda x, w: x @ w * (2.0 if w.__class__ is torch.Tensor else 1.0), now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused=r"where it begins in its memory \(`storage_offset`\)")
+def an_argument_that_is_asked_by_a_made_name():
+    w, more, parts = weight(), weight(3, SIZE, SIZE), ["storage", "offset"]
+    return lambda x, w: x @ w * (1.0 if getattr(w, "_".join(parts))() == 0 else 2.0), now_and_then(
+        lambda: w, lambda: more[1])
+
+
+@kind(refused=r"is it a leaf \(`is_leaf`\)", grad=True)
+def an_argument_that_a_method_asks_by_a_made_name():
+    class Asker:
+        def ask(self, tensor, name):
+            return getattr(tensor, name.lower())
+    w, asker = weight().requires_grad_(), Asker()
+    return lambda x, w: x @ w * (2.0 if asker.ask(w, "IS_LEAF") else 1.0), now_and_then(lambda: w, lambda: w * 1.0)
+
+
+@kind()
+def an_object_that_is_asked_by_a_joined_name():
+    class Some:
+        left_scale = 1.0
+    some, parts = Some(), ["left", "scale"]
+
+    def change(i):
+        some.left_scale = values(i)
+    return lambda x: x * getattr(some, "_".join(parts)), change
+
+
+@kind(refused=r"asks of an argument its id")
+def an_argument_whose_id_is_known():
+    w, other = weight(), weight()
+    scales = {id(w): 2.0}
+    return lambda x, w: x @ w * scales.get(id(w), 1.0), now_and_then(lambda: w, lambda: other)
+
+
+@kind(refused=r"asks of an argument its id, or for what a dict or set has by it")
+def an_argument_that_a_dict_has():
+    w, other = weight(), weight()
+    scales = {w: 2.0}
+    return lambda x, w: x @ w * scales.get(w, 1.0), now_and_then(lambda: w, lambda: other)
+
+
+# ---- Arguments that are read beside them ----------------------------------------------------------------
+
+class Held:
+    """What a program keeps."""
+
+    def __init__(self, w):
+        self.w = w
+
+
+@kind()
+def an_argument_that_is_read_too():
+    held, other = Held(weight()), weight()
+    return lambda x, w: x @ w * (2.0 if w is held.w else 1.0), now_and_then(lambda: held.w, lambda: other)
+
+
+@kind()
+def an_argument_that_is_not_always_one_of_a_list():
+    held, other = [weight(), weight()], weight()
+    return lambda x, w: x @ w * (2.0 if any(w is one for one in held) else 1.0), now_and_then(
+        lambda: other, lambda: held[1])
+
+
+@kind()
+def an_argument_on_the_cpu_that_is_read_too():
+    held, other = Held(torch.ones(3)), torch.ones(3)
+    return lambda x, t: x * (2.0 if t is held.w else 1.0), now_and_then(lambda: held.w, lambda: other)
+
+
+@kind()
+def an_argument_that_is_read_and_written_to():
+    held, other = Held(weight(4, SIZE)), weight(4, SIZE)
+
+    def fn(x, t):
+        t.mul_(0.5).add_(x)
+        return held.w * 2.0 if t is held.w else held.w + t
+    return fn, now_and_then(lambda: held.w, lambda: other)
+
+
+@kind(grad=True)
+def an_argument_with_gradients_that_is_read_too():
+    n, other = net(), weight().requires_grad_()
+    return lambda x, w: n(x) @ w * (2.0 if w is n[0].weight else 1.0), now_and_then(lambda: n[0].weight, lambda: other)
+
+
+@kind()
+def an_object_that_is_reached_too():
+    w = weight()
+    held, other = types.SimpleNamespace(some=Held(w)), Held(w)
+    return lambda x, some: x @ some.w * (2.0 if some is held.some else 1.0), now_and_then(
+        lambda: held.some, lambda: other)
+
+
+@kind()
+def a_list_that_is_another():
+    w = weight()
+    one, other = [w, 1.0], [w, 1.0]
+    return lambda x, a, b: x @ a[0] * (2.0 if a is b else 1.0), lambda i: (one, other if i // 3 == 1 else one)
+
+
+@kind()
+def a_dict_that_is_another():
+    w = weight()
+    one, other = {"w": w}, {"w": w}
+    return lambda x, pair: x @ pair[0]["w"] * (2.0 if pair[0] is pair[1] else 1.0), lambda i: (
+        (one, other if i // 3 == 1 else one),)
 
 
 # ---- Arguments that are the same one -------------------------------------------------------------------

@@ -588,6 +588,21 @@ class Asked(OnHost):
         self.assertTrue(self.add(()))
         self.assertEqual(self.call(), b"zero")
 
+    def test_tensors_that_are_read_too_have_shapes_of_their_own(self):
+        own, other = Tensor(self.x), Tensor(self.x)
+        with self.assertRaisesRegex(TypeError, "takes a tuple"):
+            self.hot.set_own([id(own)])
+        with self.assertRaises(TypeError):
+            self.hot.set_own(("x",))
+        self.hot.set_own((id(self), id(own), 7))
+        for tensor, which in ((own, 0), (other, 1)):
+            self.assertTrue(self.hot.add(0, (tensor,), {}, self.graph(self.sources[which]),
+                                         (((BYTES,), (1,), "uint8"),), None))
+        for tensor, text in ((own, b"zero"), (other, b"one"), (Tensor(self.x), b"one")):
+            self.assertEqual(self.driver.text(self.hot.call((tensor,), {}).address), text)
+        self.hot.set_own(())
+        self.assertEqual(self.driver.text(self.hot.call((own,), {}).address), b"one")
+
     def test_the_shapes_go_while_gradients_are_given(self):
         """What is dropped may clear the fast path: the call has what it needs."""
         hot = self.hot

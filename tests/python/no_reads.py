@@ -56,6 +56,10 @@ class NoReads:
         return None
 
     @staticmethod
+    def own_tensors():
+        return {}
+
+    @staticmethod
     def snapshot():
         return [], []
 
@@ -95,4 +99,6 @@ def give_none(made):
     made._here, made._excused = types.SimpleNamespace(is_warm=True), {}
     made._cpu_family = lambda key: None
     made._settled = made._family = lambda key: key
+    made._told_own = set()
+    made._check_own, made._again_in = lambda family, own: None, lambda family: ((), None)
     made._notice_new = lambda *call: None  # keys of these tests are no keys of Graphed's

@@ -111,7 +111,7 @@ class Known(unittest.TestCase):
         self.names, self.numbers = set(NAMES), {}
         self.own = ()
         self.found = arguments.Arguments(FAKE, self.number_of, self.numbers.setdefault, lambda: self.names,
-                                         lambda tensor: tensor.address in self.own)
+                                         lambda tensor: tensor.address in self.own, lambda value: False)
 
     def number_of(self, tokens):
         return self.numbers.setdefault(tokens, len(self.numbers))

@@ -22,6 +22,7 @@
 #include "reads/reads.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct fast_call {
@@ -37,6 +38,10 @@ struct fast_call {
      * computed too; attributes that the program gave them; and what are_like looks at, or NULL. */
     bool asks_wishes, asks_attributes;
     PyObject *are_like;
+    /* The tensors that the callable reads beside its arguments, by their addresses, sorted. They are
+     * alive while the guard holds. */
+    uintptr_t *own;
+    size_t own_count;
     struct rpp_guard guard;
     struct rpp_shape_table shapes;
     struct rpp_object_table objects; /* looked through under the guard */
@@ -47,9 +52,17 @@ static PyObject *miss, *eager;
 
 /* ---- Guard --------------------------------------------------------------------------------- */
 
+static void drop_own(struct fast_call *fast)
+{
+    PyMem_Free(fast->own);
+    fast->own = NULL;
+    fast->own_count = 0;
+}
+
 static void drop_all(struct fast_call *fast)
 {
     rpp_assert_gil();
+    drop_own(fast);
     rpp_shapes_clear(&fast->shapes);
     rpp_objects_clear(&fast->objects);
     rpp_guard_drop(&fast->guard);
@@ -114,9 +127,35 @@ static bool wants_none(const struct fast_call *fast, PyObject *tensor)
     return none;
 }
 
-/* Fills in which tensors want gradients; false where one is for Python to look at. */
+/* The object, where it is among those that the callable reads; else 0. */
+static uintptr_t own_one(const struct fast_call *fast, const PyObject *tensor)
+{
+    size_t first = 0, end = fast->own_count;
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (fast->own[middle] == (uintptr_t)tensor)
+            return fast->own[middle];
+        if (fast->own[middle] < (uintptr_t)tensor)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return 0;
+}
+
+static void find_own(const struct fast_call *fast, struct rpp_inputs *inputs)
+{
+    for (size_t i = 0; i < inputs->tensor_count; i++)
+        inputs->own[i] = own_one(fast, inputs->objects[i]);
+    for (size_t i = 0; i < inputs->cpu_count; i++)
+        inputs->cpu_own[i] = own_one(fast, inputs->on_cpu[i]);
+}
+
+/* Fills in which tensors want gradients, and which the callable reads besides; false where one is for
+ * Python to look at. */
 static bool are_plain(const struct fast_call *fast, struct rpp_inputs *inputs)
 {
+    find_own(fast, inputs);
     for (size_t i = 0; i < inputs->tensor_count; i++)
         if (!is_plain(fast, inputs->objects[i], &inputs->wants[i]))
             return false;
@@ -241,6 +280,36 @@ static PyObject *fast_call_set_guard(PyObject *object, PyObject *arguments)
         return NULL;
     fast->is_grad = grad;
     fast->is_inference = inference;
+    return Py_NewRef(Py_None);
+}
+
+static int compare_words(const void *a, const void *b)
+{
+    uintptr_t one = *(const uintptr_t *)a, other = *(const uintptr_t *)b;
+    return one < other ? -1 : one > other;
+}
+
+/* set_own(ids): of the tensors that the callable reads beside its arguments, from now on. */
+static PyObject *fast_call_set_own(PyObject *object, PyObject *ids)
+{
+    struct fast_call *fast = (struct fast_call *)object;
+    rpp_assert_gil();
+    if (!PyTuple_Check(ids))
+        return PyErr_Format(PyExc_TypeError, "set_own takes a tuple");
+    size_t count = (size_t)PyTuple_Size(ids);
+    uintptr_t *own = PyMem_Calloc(count + 1, sizeof *own);
+    if (!own)
+        return PyErr_NoMemory();
+    for (size_t i = 0; i < count; i++)
+        own[i] = (uintptr_t)PyLong_AsVoidPtr(PyTuple_GetItem(ids, (Py_ssize_t)i));
+    if (PyErr_Occurred()) {
+        PyMem_Free(own);
+        return NULL;
+    }
+    qsort(own, count, sizeof *own, compare_words);
+    drop_own(fast);
+    fast->own = own;
+    fast->own_count = count;
     return Py_NewRef(Py_None);
 }
 
@@ -764,6 +833,9 @@ static PyMethodDef methods[] = {
      "set_guard(tensors, dicts, handle class, grad, inference, params, reads=None, members=None, "
      "origins=None, asks=None): "
      "what must not change; of params, whether they want gradients; of arguments, what code asks."},
+    {"set_own", fast_call_set_own, METH_O,
+     "set_own(ids): of the tensors that the callable reads beside its arguments. Calls that are "
+     "given one have shapes of their own."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -44,6 +44,7 @@ static bool look_at_tensor(struct rpp_inputs *inputs, const struct dl_exchange *
     }
     inputs->keys[inputs->tensor_count] = rpp_tensor_layout.known ? rpp_tensor_keys(value) : 0;
     inputs->wants[inputs->tensor_count] = false;
+    inputs->own[inputs->tensor_count] = 0;
     inputs->objects[inputs->tensor_count++] = value;
     if (tensor->device.type == DL_CPU)
         return may_be_on_cpu && move_to_cpu(inputs);
@@ -339,6 +340,7 @@ static bool sign_all_on_cpu(struct rpp_signature *signature, const struct rpp_in
     for (size_t i = 0; i < inputs->cpu_count; i++) {
         signature->cpu_count++; /* what was made of it is dropped with the signature */
         signature->on_cpu[i].form.same = first_same(inputs->on_cpu, i);
+        signature->on_cpu[i].form.own = inputs->cpu_own[i];
         if (!sign_on_cpu(&signature->on_cpu[i], &inputs->cpu[i], inputs->cpu_keys[i],
                          PyTuple_GetItem(told, (Py_ssize_t)i)))
             return false;
@@ -370,6 +372,7 @@ bool rpp_signature_make(struct rpp_signature *signature, const struct rpp_inputs
     for (size_t i = 0; made && i < inputs->tensor_count; i++) {
         signature->tensor_count++;
         signature->tensors[i].wants = inputs->wants[i];
+        signature->tensors[i].own = inputs->own[i];
         signature->tensors[i].same = first_same(inputs->objects, i);
         made = sign_tensor(&signature->tensors[i], &inputs->tensors[i], inputs->keys[i]);
     }
@@ -419,6 +422,7 @@ static bool tensor_fits(const struct rpp_signature *signature, const struct rpp_
                         size_t i)
 {
     return inputs->wants[i] == signature->tensors[i].wants &&
+           inputs->own[i] == signature->tensors[i].own &&
            form_fits(&signature->tensors[i], &inputs->tensors[i], inputs->keys[i]);
 }
 
@@ -482,6 +486,7 @@ bool rpp_signature_fits(const struct rpp_signature *signature, const struct rpp_
             return false;
     for (size_t i = 0; i < inputs->cpu_count; i++)
         if (first_same(inputs->on_cpu, i) != signature->on_cpu[i].form.same ||
+            inputs->cpu_own[i] != signature->on_cpu[i].form.own ||
             !cpu_fits(&signature->on_cpu[i], &inputs->cpu[i], inputs->cpu_keys[i]))
             return false;
     for (size_t i = 0; i < inputs->count; i++)

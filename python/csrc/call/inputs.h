@@ -32,10 +32,13 @@ struct rpp_inputs {
     struct dl_tensor tensors[RPP_MOST_TENSORS];
     uint64_t keys[RPP_MOST_TENSORS]; /* rpp_tensor_keys, 0 where these are not known */
     bool wants[RPP_MOST_TENSORS];    /* a gradient; false until the caller says so */
+    uintptr_t own[RPP_MOST_TENSORS]; /* the object, where the callable reads it beside its arguments
+                                      * too; 0 until the caller says so */
     size_t cpu_count;                /* those on the CPU, which are none of the tensors above */
     PyObject *on_cpu[RPP_MOST_ON_CPU];
     struct dl_tensor cpu[RPP_MOST_ON_CPU];
     uint64_t cpu_keys[RPP_MOST_ON_CPU];
+    uintptr_t cpu_own[RPP_MOST_ON_CPU];
 };
 
 struct rpp_tensor_form {
@@ -47,6 +50,7 @@ struct rpp_tensor_form {
     size_t extent;   /* that it lies in */
     uint64_t offset; /* there, in bytes */
     size_t same;     /* the first tensor that is the same object: this one, if no other is */
+    uintptr_t own;   /* as of the inputs */
     bool wants;
 };
 

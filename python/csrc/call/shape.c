@@ -24,6 +24,15 @@ void rpp_shape_release(struct rpp_shape *shape)
     PyMem_Free(shape);
 }
 
+/* Does an extent hold a tensor that the callable reads too? The graph has it where it lies. */
+static bool is_own(const struct rpp_signature *signature, size_t extent)
+{
+    for (size_t i = 0; i < signature->tensor_count; i++)
+        if (signature->tensors[i].extent == extent && signature->tensors[i].own)
+            return true;
+    return false;
+}
+
 /* Fills in how the inputs look; their extents have to be what the graph was captured with. */
 static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs, PyObject *told)
 {
@@ -34,7 +43,8 @@ static bool sign(struct rpp_shape *shape, const struct rpp_inputs *inputs, PyObj
         return true;
     bool same = shape->graph->arg_count >= signature->extent_count;
     for (size_t i = 0; same && i < signature->extent_count; i++)
-        same = signature->extents[i] == shape->graph->args[i].bytes;
+        same = signature->extents[i] == shape->graph->args[i].bytes ||
+               (!shape->graph->args[i].bytes && is_own(signature, i));
     return same;
 }
 

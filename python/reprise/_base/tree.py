@@ -126,6 +126,38 @@ def containers_in(tree):
     return found
 
 
+def has_containers(spec):
+    """Are there containers within the tree's outermost one?"""
+    return spec[0] not in (_LEAF, _NONE) and any(part[0] not in (_LEAF, _NONE) for part in spec[-1])
+
+
+def joined(tree, firsts):
+    """The tree, whose lists and dicts are one where these numbers are: of each, as containers_in has them, that of the
+    first which it is. Those within registered containers stay apart."""
+    return _joined(tree, firsts, [], itertools.count())
+
+
+def _joined(tree, firsts, made, numbers):
+    kind = type(tree)
+    if kind in (list, dict):
+        number = next(numbers)
+        if firsts[number] != number and firsts[number] < len(made):
+            made += [made[firsts[number]]] + [None] * (len(containers_in(tree)) - 1)
+            for _ in made[number + 1:]:
+                next(numbers)
+            return made[firsts[number]]
+        made.append(tree)
+        for key, part in enumerate(tree) if kind is list else tree.items():
+            tree[key] = _joined(part, firsts, made, numbers)
+        return tree
+    if isinstance(tree, tuple) and (kind is tuple or hasattr(kind, "_fields")):
+        return tuple.__new__(kind, [_joined(part, firsts, made, numbers) for part in tree])
+    for _ in containers_in(tree):
+        made.append(None)
+        next(numbers)
+    return tree
+
+
 def leaf_count(spec):
     """How many leaves a tree has."""
     if spec[0] in (_LEAF, _NONE):

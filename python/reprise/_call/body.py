@@ -6,7 +6,7 @@ import operator
 import traceback
 
 from .. import _C
-from .._base.tree import build, flatten, met_twice, unflatten
+from .._base.tree import build, containers_in, flatten, has_containers, joined, met_twice, unflatten
 from .._grad.gradients import homes
 from .._grad.nodes import hooked_refusal
 from .._grad.reached import TURNED, Left, Open, Passes
@@ -16,19 +16,21 @@ from .._shapes.split import Refused
 from .stand_ins import StandIns
 
 
-def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, seat=None, cpu=None):
+def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, seat=None, cpu=None, own=(), firsts=None):
     """A function of the tensors among the leaves alone. filling: gives a context for a run with these args and
     kwargs, which notes the containers among them that change. brought: called for the (tensor, places) that a leaf brings which is an object.
     seat: what a run finds in place of some leaves, by their numbers among those that are no tensors. cpu: an
-    Attempt (_call/cpu_values.py), which has those on the CPU for the run that is under way."""
+    Attempt (_call/cpu_values.py), which has those on the CPU for the run that is under way. own: numbers of leaves
+    that the callable reads beside its arguments too, tensors that runs find as they are. firsts: as of tree.joined;
+    None: all containers are others."""
     others = [i for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor)]
     where = []  # of each tensor: the number of its leaf, or (tensor, places)
     here = [i for i, leaf in enumerate(leaves) if cpu is not None and is_on_cpu(torch, leaf)]
     for i, leaf in enumerate(leaves):
         if i not in here:
             where += [i] if isinstance(leaf, torch.Tensor) else brought(leaf) if brought else ()
-    firsts = firsts_of([leaves[i] for i in here]) or ()  # a tensor on the CPU may be two arguments
-    again = {i: here[first] for i, first in zip(here, firsts) if i != here[first]}
+    at = firsts_of([leaves[i] for i in here]) or ()  # a tensor on the CPU may be two arguments
+    again = {i: here[first] for i, first in zip(here, at) if i != here[first]}
 
     def body(placed):
         given, stand_ins = list(leaves), StandIns()
@@ -41,9 +43,13 @@ def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, sea
                 given[at] = tensor
             else:
                 stand_ins.add(*at, tensor)
+        for i in own:
+            given[i] = leaves[i]
         for number, value in seat.items() if seat else ():
             given[others[number]] = value
         tree = unflatten(spec, given)
+        if firsts is not None:
+            tree = joined(tree, firsts)
         args, kwargs = tree if has_kwargs else (tree, {})
         with filling(args, kwargs) if filling else contextlib.nullcontext():
             result = stand_ins.during(lambda: fn(*args, **kwargs))
@@ -58,6 +64,15 @@ def firsts_of(values):
     found = {}
     firsts = [found.setdefault(id(value), i) for i, value in enumerate(values)]
     return None if len(found) == len(firsts) else firsts
+
+
+def form_of(spec, args, kwargs):
+    """What keys have of the tree of a call's arguments: its spec; are there any by name; and, where lists or dicts in
+    it are the same one, of each the number of the first which it is."""
+    if not has_containers(spec):
+        return (spec, bool(kwargs))
+    firsts = firsts_of(containers_in((args, kwargs) if kwargs else args))
+    return (spec, bool(kwargs)) if firsts is None else (spec, bool(kwargs), tuple(firsts))
 
 
 def spread(body, numbers):

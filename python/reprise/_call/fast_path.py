@@ -11,7 +11,7 @@ class NoFastPath:
 
     call = staticmethod(lambda *_: _C.miss)
     add = add_split = is_guarded = renew = staticmethod(lambda *_: False)
-    accept_reads = clear = hold = know = set_guard = staticmethod(lambda *_: None)
+    accept_reads = clear = hold = know = set_guard = set_own = staticmethod(lambda *_: None)
 
 
 class FastPath:
@@ -28,6 +28,7 @@ class FastPath:
         self._torch, self._watch, self._reads, self._frozen = torch, watch, reads, frozen
         self._modes = None  # in which it takes calls; None: there is no guard
         self._number = None  # of what was read when the guard was set
+        self._own = None     # what the taker knows of _reads.own_tensors()
         try:
             self._taker = _C.FastCall(
                 torch.Tensor, torch.empty_strided, torch_private.of(torch).quick_empty,
@@ -55,6 +56,14 @@ class FastPath:
         """What is read was looked at: where it has the values that it had, calls are taken as before."""
         if self._number is not None and self._number == self._reads.number:
             self._taker.accept_reads()
+            self._tell_own()
+
+    def _tell_own(self):
+        """Lets the taker know which tensors are read beside the arguments: calls may be given such."""
+        own = self._reads.own_tensors()
+        if own is not self._own:
+            self._taker.set_own(tuple(own))
+            self._own = own
 
     def holds(self):
         """Is all as when the guard was set? A call in other modes or under autocast has to look."""
@@ -76,6 +85,8 @@ class FastPath:
         self._taker.set_guard(tuple(tensors), tuple(m.__dict__ for m in modules), watch.handle, *modes_of_torch,
                               tuple(params), self._reads.handle, None if self._frozen else watch.members,
                               self._answers and self._answers.handle, asks)
+        self._own = None
+        self._tell_own()
         self._modes, self._number = modes, self._reads.number
         self.guards += 1
         return self._taker

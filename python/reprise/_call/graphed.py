@@ -26,11 +26,11 @@ from .._effects.containers import Regiven
 from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.kept import MOST_CALLS
 from .._effects.refusals import Refusals, traced_call
-from .._grad.asked import ASKED
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
 from .._grad.nodes import Aliases, Nodes
 from .._grad.reached import TURNED, USES, Found, Open
 from .._grad.twice import Again
+from .._reads.behind import Noted
 from .._reads.hyperparameters import Hyperparameters, Unfollowed, is_diverged
 from .._reads.news import News, names_of_leaves
 from .._reads.numbers import MOST_KNOWN, Numbers
@@ -40,8 +40,8 @@ from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape, replayed
 from .._shapes.split import Refused, Split
 from .answers import ELSEWHERE, Answers, Asked, Told, Written, written
-from .body import body_of, brings_home, cause_of, clear_frames, firsts_of, is_on_cpu, keeps_containers, \
-    keeps_wishes, marks_given, refusal_in, spread, tells_hooks, tells_open, with_given
+from .body import body_of, brings_home, cause_of, clear_frames, firsts_of, form_of, is_on_cpu, \
+    keeps_containers, keeps_wishes, marks_given, refusal_in, spread, tells_hooks, tells_open, with_given
 from .buckets import version_of
 from .cpu_run import VALUE, Wanted
 from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
@@ -170,6 +170,7 @@ class Graphed:
         self._trained = ()  # parameters, once a call was seen to touch gradients
         self._leads = {}  # by key, but for gradients: where a layout begins, if it was tuned
         self._drops = {}  # by key, but for gradients, of calls that drop those first: other parameters
+        self._told_own = set()  # families of calls that were found to be others, as _check_own has it
         self._refusals = Refusals()
         self._regiven = Regiven()
         self._waiting = Waiting()
@@ -244,9 +245,9 @@ class Graphed:
         if self._refusals.has_object_of(leaves) or (self._rests.holds and self._rests.take(leaves, spec)):
             return self._fn(*args, **kwargs)
         try:
-            tensors, key = self._key(leaves, (spec, bool(kwargs)))
+            tensors, key = self._key(leaves, form_of(spec, args, kwargs))
             if self._notice_new(key, leaves, args, kwargs):
-                tensors, key = self._key(leaves, (spec, bool(kwargs)))
+                tensors, key = self._key(leaves, form_of(spec, args, kwargs))
         except Uncapturable as why:
             self._rests.note(leaves, spec, any_values=True)
             return self._eager(args, kwargs, str(why))
@@ -291,7 +292,7 @@ class Graphed:
                 if isinstance(shape, tuple):
                     return shape[0]
                 if shape is None:  # numbers that it reads count by their values from now on
-                    tensors, key = self._key(leaves, (spec, bool(kwargs)))
+                    tensors, key = self._key(leaves, form_of(spec, args, kwargs))
                 key = self._stored(key)
                 shape = self._known(key)
         return self._replay(key, shape, tensors, args, kwargs)
@@ -477,23 +478,22 @@ class Graphed:
         self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {text}", text)
 
     def _asked_teller(self, key):
-        """What is called where a program asked for what lies within the backward graph of this key's shape."""
+        """What is called where the backward graph of this key's shape was not enough."""
         graphed = weakref.ref(self)
 
-        def tell():
+        def tell(why):
             made = graphed()
             if made is not None and key is not None:
-                made.give_up_asked(key)
+                made.give_up_asked(key, why)
         return tell
 
-    def give_up_asked(self, key):
-        """Calls of a shape are eager from now on, as a program asks for what lies within its backward graph."""
+    def give_up_asked(self, key, why):
+        """Calls of a shape are eager from now on, as a program asks for what its backward graph cannot give."""
         settled, is_new = self._settled(key), self._settled(key) not in self._failures
-        self._failures[settled] = (ASKED, ATTEMPTS)
+        self._failures[settled] = (why, ATTEMPTS)
         self._drop(self._stored(key))
         if is_new:
-            self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {ASKED}",
-                             ASKED)
+            self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {why}", why)
 
     @staticmethod
     def _why_stale(lost):
@@ -845,7 +845,7 @@ class Graphed:
         same = firsts_of([*tensors, *others])
         if same is not None:
             overlap = (overlap, *same)
-        family = (spec, likes, overlap)
+        family = (spec, likes, overlap, self._own_among(leaves))
         why = self._news.why(family)
         if why is not None:
             raise NewValues(why)
@@ -856,6 +856,17 @@ class Graphed:
         except TypeError:
             raise Uncapturable("an argument that is no tensor cannot be hashed, so that a change "
                                "of it would go unseen") from None
+
+    def _own_among(self, leaves):
+        """(number, id) of each leaf that is a tensor which the callable reads beside its arguments."""
+        own = self._reads.own_tensors()
+        return tuple((i, id(leaf)) for i, leaf in enumerate(leaves) if id(leaf) in own)
+
+    @staticmethod
+    def _again_in(family):
+        """Of calls of a family the numbers of leaves that are tensors which the callable reads beside them, and which
+        lists and dicts are one (as form_of has them)."""
+        return tuple(i for i, _ in family[3]), family[0][2] if len(family[0]) > 2 else None
 
     def _check_asked(self, leaves, tensors):
         """Raises Uncapturable where code asks of an argument what its stand-in in a capture would not answer
@@ -1021,6 +1032,7 @@ class Graphed:
         self._strange.clear()
         self._drops.clear()
         self._refusals.clear()
+        self._told_own.clear()
         self._rests.clear()
         self._answers.clear()
         self._fresh = self._uses = self._patience = 0
@@ -1068,8 +1080,31 @@ class Graphed:
             made = self._capture_again(key, *call)
         leaves, tensors = call[:2]
         self._reads.learn([leaf for leaf in self._others(leaves) if not is_plain(leaf)])
+        self._look_behind(made)
+        self._check_own(self._family(key), self._own_among(leaves))
         self._check_asked(leaves, tensors)  # what the runs executed is known now
         return made
+
+    def _check_own(self, family, own):
+        """Raises Unfollowed where the capture told that other arguments are tensors which the callable reads too: the
+        call has another key."""
+        if own == family[3]:
+            return
+        if (family, own) in self._told_own:
+            raise Refused("it reads other tensors beside its arguments behind each capture")
+        self._told_own.add((family, own))
+        raise Unfollowed("it reads one of its arguments beside them too")
+
+    def _look_behind(self, made):
+        """Where code of the program's runs in the backward pass: what it reads is compared ahead of each."""
+        noted, places = (isinstance(made, Split) and made.noted) or (None, ())
+        if noted is None or not noted.codes:
+            return
+        made.noted, made.behind = None, self._reads.behind(noted)
+        path = made.behind.reads_any(places)
+        if path is not None:
+            raise Refused(f"its backward pass reads `{path}`, which the call changes, and a capture puts back ahead of its "
+                          "backward runs. Capture the whole step, reprise.graphed(step), with the backward pass in it")
 
     def _capture_again(self, key, *call):
         compiled = torch_private.frames_compiled()
@@ -1165,6 +1200,8 @@ class Graphed:
         self._fast_path.hold(before.effects.keep(lambda: self._watch.tensors))
         self._calls_kept = MOST_CALLS
         self._reads.leave_out(before.effects.places)
+        if isinstance(made, Split):
+            made.noted = (before.noted, before.effects.places)
         moved = [t for t, version in zip(outside, versions) if version_of(t) != version]
         if moved:
             written.note(moved)
@@ -1179,7 +1216,7 @@ class Graphed:
             was_cold = self._eager_runs < self._warmup
             self.finish_warmup(args, kwargs)
             leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
-            tensors, key = self._key(leaves, (spec, bool(kwargs)))
+            tensors, key = self._key(leaves, form_of(spec, args, kwargs))
             if self._tries(key) and not was_cold and self._known(key) is None:
                 self._eager_here(args, kwargs)
             call = (leaves, tensors, spec, bool(kwargs), self._verify and "capture")
@@ -1187,7 +1224,7 @@ class Graphed:
                 try:
                     shape = self._captured_ahead(key, call, args, kwargs)
                 except Unfollowed:  # numbers count by their values from now on
-                    tensors, key = self._key(leaves, (spec, bool(kwargs)))
+                    tensors, key = self._key(leaves, form_of(spec, args, kwargs))
                     call = (leaves, tensors, *call[2:])
                     continue
                 key = self._stored(key)
@@ -1261,25 +1298,28 @@ class Graphed:
         if split and numbers is not None:  # autograd has one gradient of a tensor that is two arguments
             once = sorted(set(numbers))
             tensors, numbers = [tensors[i] for i in once], [once.index(i) for i in numbers]
-        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu, prints, numbers)
+        own, firsts = self._again_in(family)
+        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu, prints, numbers, own, firsts)
+        own = self._numbers_of([leaves[i] for i in own], tensors)
         with torch.cuda.device(device):
             if split:
                 pair = Pair(self._cpu, device, cpu)
                 made = Split(torch, device, body, tensors, aliases, self._generators, values=pair,
                              draws=self._draws, watched=self._backward_watched(before),
-                             restore=before.gradients.restore)
+                             restore=before.gradients.restore, own=own)
                 made.capture(Pool("sequence", parent=pool, name=name), name,
                              verify and "capture")  # a step must not be taken twice
                 self._check_brought(made, leaves)
-                brings = cpu is not None or any(self._brought(leaf) for leaf in self._others(leaves))
+                brings = cpu is not None or bool(own) or any(self._brought(leaf) for leaf in self._others(leaves))
                 made.waiting = self._waiting if self._steps_aside else None
                 made.once = once
-                made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs, numbers)
+                made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs, numbers,
+                                                                                        firsts)
                 made.tell_asked = self._asked_teller(key)
                 made.let_go(Found(self._reads, found) if found else None)
                 pair.give(made, self._reads.compares)
             else:
-                work = self._work(before, device, body, tensors)
+                work = self._work(before, device, body, tensors, own)
                 if bound is not None:
                     work.begins_anew = bound.forget
                 lead = self._leads.get(key[0], 0)
@@ -1297,7 +1337,13 @@ class Graphed:
             part.stale = self._stale.get(self._settled(key), 0)
         return made
 
-    def _work(self, before, device, body, tensors):
+    @staticmethod
+    def _numbers_of(some, tensors):
+        """Of these, which are some of the tensors, their numbers there."""
+        ids = set(map(id, some))
+        return [k for k, tensor in enumerate(tensors) if id(tensor) in ids]
+
+    def _work(self, before, device, body, tensors, own=()):
         """All that a call does as one graph. Its backward passes have nodes of their own."""
         torch = self._torch
         nodes = Nodes(torch, before.gradients.params if torch.is_grad_enabled() else ())
@@ -1305,7 +1351,7 @@ class Graphed:
         if nodes.hooked:
             body = tells_hooks(body, self._watch.modules, nodes.hooked)
         return Work(torch, device, body, tensors, self._generators, draws=self._draws,
-                    put_back=before.gradients.restore)
+                    put_back=before.gradients.restore, own=own)
 
     def estimate_into(self, into, args, stand_ins, kept):
         """Rehearses and plans a shape as a capture would, for an estimate (_call/estimate.py), unless it
@@ -1346,34 +1392,37 @@ class Graphed:
         pool, name = self._own_pool(device, split), self._shape_name(tensors)
         aliases = Aliases(torch, self._watch.modules, params) if split else None
         cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves), not split, tensors)
-        body = self._body(before, None, aliases, leaves, spec, False, cpu=cpu)
+        own, firsts = self._again_in(self._family(key))
+        body = self._body(before, None, aliases, leaves, spec, False, cpu=cpu, own=own, firsts=firsts)
+        own = self._numbers_of([leaves[i] for i in own], tensors)
         tensors = tensors + cpu.packed if cpu is not None else tensors
         with torch.cuda.device(device):
             if split:
                 inner = Pool("sequence", parent=pool, name=name)
                 kept.append(inner)
                 made = Split(torch, device, body, tensors, aliases, self._generators,
-                             values=Pair(self._cpu, device, cpu))
+                             values=Pair(self._cpu, device, cpu), own=own)
                 made.estimate(into, inner, name, stand_ins)
             else:
-                self._work(before, device, body, tensors).estimate(into, pool.native, name)
+                self._work(before, device, body, tensors, own).estimate(into, pool.native, name)
 
-    def _called_again(self, leaves, spec, has_kwargs, numbers):
+    def _called_again(self, leaves, spec, has_kwargs, numbers, firsts):
         """How gradients of gradients call it; of the arguments it keeps those that are no tensors. numbers: as of
         spread."""
         torch, watch = self._torch, self._watch
         which = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         stand_ins = [torch.empty(0) if is_tensor else leaf for is_tensor, leaf in zip(which, leaves)]
-        body = spread(body_of(torch, self._fn, stand_ins, spec, has_kwargs), numbers)
-        return Again(torch, self.name, body, lambda: watch.tensors)
+        body = spread(body_of(torch, self._fn, stand_ins, spec, has_kwargs, firsts=firsts), numbers)
+        return Again(torch, self.name, body, lambda: watch.tensors, lambda: Effects(torch, self._fn))
 
-    def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None, cpu=None, prints=None, numbers=None):
+    def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None, cpu=None, prints=None, numbers=None,
+              own=(), firsts=None):
         """What the runs of a capture call; before: as _before returned it; aliases: of two graphs; seat, cpu:
-        as for body_of; prints: a Prints, or None; numbers: as of spread."""
+        own, firsts: as for body_of; prints: a Prints, or None; numbers: as of spread."""
         fn = self._fn if aliases is None else aliases.around(self._fn)
         if cpu is not None:
             before.effects.follows_draws = cpu.follows_draws
-        body = body_of(self._torch, fn, leaves, spec, has_kwargs, before.effects.filling, self._brought, seat, cpu)
+        body = body_of(self._torch, fn, leaves, spec, has_kwargs, before.effects.filling, self._brought, seat, cpu, own, firsts)
         body = spread(body, numbers)
         body = keeps_containers(self._torch, body, before.effects.containers)
         body = taking_apart(self._torch, body)
@@ -1388,7 +1437,8 @@ class Graphed:
 
     def _backward_watched(self, before):
         """As of Split: hooks and functions of the program's run in backward passes."""
-        return lambda body, results: self._reads.refusing(body, before.effects.unchanging, results)
+        before.noted = Noted(self._torch)
+        return lambda body, results: self._reads.refusing(body, before.effects.unchanging, results, before.noted)
 
     def _brought(self, leaf):
         return () if is_plain(leaf) else self._object(leaf)[1]

@@ -200,7 +200,7 @@ class Work:
     """The callable of one capture: `body(tensors)` is called in each run."""
 
     def __init__(self, torch, device, body, tensors, generators, keep=False, draws=True, base=None,
-                 put_back=None, follows=False):
+                 put_back=None, follows=False, own=()):
         self.torch = torch
         self.device = device
         self.keep = keep  # what the runs return lives until the owner drops `kept`
@@ -220,10 +220,22 @@ class Work:
         self.body = body
         self.tensors = tensors
         self.extents = extents(tensors)
+        self._leave_out(own)
         self.generators = trackers.with_found(torch, device, generators)
         self.runs = []
         self.interrupts = Interrupts()
         self._forget()
+
+    def _leave_out(self, own):
+        """own: numbers of tensors that runs find as they are. They are empty as arguments of the graph, which reads and
+        writes them where they lie."""
+        for extent in self.extents if own else ():
+            are_own = [index in own for index, _ in extent.members]
+            if all(are_own):
+                extent.bytes = 0
+            elif any(are_own):
+                raise _C.Error("an argument lies in memory of another one that the callable reads beside them too. Pass a "
+                               "copy of it")
 
     @staticmethod
     def begins_anew():

@@ -427,7 +427,11 @@ def _span(tensor):
 
 
 class Before:
-    """What a capture leaves as it was: the gradients of some parameters, and Python state."""
+    """What a capture leaves as it was: the gradients of some parameters, and Python state.
+
+    noted: of two graphs what a backward run began with (_reads/behind.py)."""
+
+    noted = None
 
     def __init__(self, gradients, effects):
         self.gradients = gradients

@@ -18,10 +18,14 @@ import functools
 import weakref
 
 from .._base import torch_private
+from .._reads.values import Unreadable
 
 ASKED = ("a program asks for the gradient of a result that another result was computed from (register_hook, "
          "retain_grad or torch.autograd.grad), which lies within the graph of the backward pass. To have it in a "
          "graph, capture the whole step, reprise.graphed(step), with the backward pass in it")
+BEHIND = ("its backward pass reads {}, which changed between the call and its backward pass, and a graph holds what it "
+          "was. Change it ahead of the call, or capture the whole step, reprise.graphed(step), with the backward pass in "
+          "it")
 _UNUSED = ("One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
            "this is the desired behavior.")
 
@@ -108,13 +112,20 @@ def answered(ctx, grads):
     asks for lies within the graph, the gradients of the arguments that want some and of the parameters, else None."""
     asked = [held for held in ctx.held if held.is_asked()]
     if any(grads[k] is not None for held in asked for k in held.later):
-        return grads, _computed(ctx, asked, grads)
+        return grads, _computed(ctx, asked, grads, ASKED)
     grads = list(grads)
     for held in asked:
         if grads[held.at] is not None:
             given, grads[held.at] = grads[held.at], _through(list(held.values()), grads[held.at])
             _note(held, given, grads[held.at])
     return grads, None
+
+
+def behind_changes(ctx, grads):
+    """The same gradients, of a call behind which something changed that its backward pass reads."""
+    behind = ctx.split.behind
+    return _computed(ctx, [held for held in ctx.held if held.is_asked()], grads, BEHIND.format(behind.changed()),
+                     behind.as_it_was())
 
 
 def _through(hooks, grad):
@@ -141,20 +152,24 @@ def _before(held, result, given):
     return left if left is not None and bool((left + given == result.grad).all()) else None
 
 
-def _computed(ctx, asked, grads):
+def _computed(ctx, asked, grads, why, as_it_was=contextlib.nullcontext()):
+    """Of a call that is made once more. as_it_was: a context in which Python state is what it was ahead of it."""
     split, _ = ctx.split, ctx.saved_tensors  # or autograd tells that they are gone
     again, params, arguments = split.again, split.all_params(), ctx.arguments
     if again is None or arguments is None or split.added or any(p._backward_hooks for p in params) or any(
             not t.is_inference() and t._version != version for t, (_, version) in zip(arguments, ctx.given)):
-        raise RuntimeError(f"'{split.pool.name}': {ASKED}")
+        raise RuntimeError(f"'{split.pool.name}': {why}")
     if split.before_backward is not None:
         split.before_backward()
     torch, creates = split.torch, split.torch.is_grad_enabled()
     if not creates:  # their hooks are called behind this
         arguments = [t.detach().requires_grad_() if t.requires_grad else t for t in arguments]
     numbers = [k for k, differs in enumerate(split.differentiable) if differs]
-    with torch.enable_grad(), _drawing_again(ctx.draws), again.buffers_kept():
-        results = dict(zip(numbers, again.results(arguments), strict=True))
+    try:
+        with as_it_was, torch.enable_grad(), _drawing_again(ctx.draws), again.buffers_kept():
+            results = dict(zip(numbers, again.results(arguments), strict=True))
+    except Unreadable as error:
+        raise RuntimeError(f"'{split.pool.name}': {why} ({error})") from None
 
     def gradients(wanted, last=False):
         pairs = [(results[k], grads[k]) for k in numbers if grads[k] is not None]
@@ -172,7 +187,7 @@ def _computed(ctx, asked, grads):
     for hook in fixed:  # somebody may go back through these once more
         hook.remove()
     if split.tell_asked is not None:
-        split.tell_asked()
+        split.tell_asked(why)
     return found
 
 

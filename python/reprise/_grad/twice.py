@@ -3,7 +3,8 @@
 
 With create_graph=True the gradients that a graph made become results of a function of their own. Only where
 somebody goes back through it, it calls the callable itself on the same arguments, and differentiates that
-twice. What that call writes into buffers is put back, as the graph's call has written it already.
+twice. What that call writes into buffers is put back, as the graph's call has written it already, and so is what it
+changes of Python state.
 """
 
 import contextlib
@@ -16,10 +17,11 @@ _function = None  # the autograd function, made when torch is there
 
 class Again:
     """How a captured callable is called eagerly. call: of the tensors among its arguments; buffers(): the
-    tensors that the call may write."""
+    tensors that the call may write; state(): the Python state that it may change (effects.Effects), as it is."""
 
-    def __init__(self, torch, name, call, buffers):
+    def __init__(self, torch, name, call, buffers, state=None):
         self.torch = torch
+        self.state = state
         self.name = name
         self.call = call
         self.buffers = buffers
@@ -44,11 +46,14 @@ class Again:
 
     @contextlib.contextmanager
     def buffers_kept(self):
-        """What the call writes into buffers is put back."""
+        """What the call writes into buffers is put back, and what it changes of Python state: its graph did both."""
+        state = self.state() if self.state is not None else None
         held = [(b, b._version, b.detach().clone()) for b in self.buffers() if not b.requires_grad]
         try:
             yield
         finally:
+            if state is not None:
+                state.finish()
             for buffer, version, values in held:
                 if buffer._version != version:
                     buffer.data.copy_(values)  # unseen by autograd, which may have saved it

@@ -292,6 +292,8 @@ class Root(Lane):
             raise Uncuttable("a marked function is in the way, and callables are cut without gradients only")
         if firsts_of(tensors) is not None:
             raise Uncuttable("a marked function is in the way, and a tensor is two of the arguments")
+        if self._own_among(leaves):
+            raise Uncuttable("a marked function is in the way, and an argument is a tensor that it reads elsewhere too")
         if not all(isinstance(leaf, torch.Tensor) or is_plain(leaf) for leaf in leaves):
             raise Uncuttable("a marked function is in the way, and an argument is an object")
         kept = [(name, leaf) for name, leaf in zip(argument_names(spec, has_kwargs), leaves)

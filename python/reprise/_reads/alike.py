@@ -61,6 +61,7 @@ def begin(executed, which):
     if found is not None:
         executed.update(found)
         executed.asked = None if found.asked is None else set(found.asked)
+        executed.made |= found.made
     return executed
 
 

@@ -25,24 +25,25 @@ _ENDS = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, 
 
 class _Known:
     """What was found of an object. find() is the object, None once it is gone; names: those that its
-    attributes were looked up by."""
+    attributes were looked up by; own: its id, where the callable reaches it beside its arguments too: code may ask
+    which one it is."""
 
-    __slots__ = ("find", "values", "token", "names")
+    __slots__ = ("find", "values", "token", "names", "own")
 
     def __init__(self, find, values, names):
         self.find, self.values, self.names = find, values, names
-        self.token = None
+        self.token = self.own = None
 
 
 class Arguments:
     """number_of(tokens): their number; keep_number(tokens, number): those have it from now on; names(): the
     names in the callable's code; is_own(tensor): is it in memory that the callable has beside its
-    arguments?"""
+    arguments? is_own_object(value): does the callable reach it beside its arguments?"""
 
-    def __init__(self, torch, number_of, keep_number, names, is_own):
+    def __init__(self, torch, number_of, keep_number, names, is_own, is_own_object):
         self._torch = torch
         self._number_of, self._keep_number = number_of, keep_number
-        self._names, self._is_own = names, is_own
+        self._names, self._is_own, self._is_own_object = names, is_own, is_own_object
         self._known = {}  # by id; the last is the one that was called with last
 
     def clear(self):
@@ -119,10 +120,12 @@ class Arguments:
             tokens, changed = values.tokens()
         finally:
             values.roots, values.unowned = (), None
-        if changed or known.token is None:
+        own = id(value) if self._is_own_object(value) else None
+        if changed or known.token is None or known.own != own:
+            known.own = own
             if token is not None:
-                self._keep_number(("argument", *tokens), token[1])
-            known.token = ("object", self._number_of(("argument", *tokens)))
+                self._keep_number(("argument", own, *tokens), token[1])
+            known.token = ("object", self._number_of(("argument", own, *tokens)))
         walk = values.walk
         if walk.iterators:
             raise Unreadable("an argument is an iterator, or has one, which each call would move on. Take "

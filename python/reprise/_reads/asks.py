@@ -9,12 +9,32 @@ and what it asks counts for nothing.
 
 from typing import NamedTuple
 
-_CLASSES = frozenset(("Parameter",))  # which code may also have as globals
+from .._capture.record import span
+from .runs import ID
+
+_GLOBALS = frozenset(("Parameter", "Buffer", "type"))  # names that code has as globals
+_ALIGNED = 256  # bytes that stand-ins are aligned to
 
 
-def _facts(torch):
+def _facts(torch, is_own, own):
     """By name: what a person calls it; is an argument like a stand-in? Gradients want no look at `requires_grad`:
-    there it is part of the key, and the stand-in's too."""
+    there it is part of the key, and the stand-in's too. is_own(tensor), own(): as of Asks."""
+    def is_plain(tensor):
+        return type(tensor) is not torch.nn.Parameter
+
+    def is_whole(tensor):
+        return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == span(tensor)
+
+    def has_no_hooks(tensor):
+        return not tensor._backward_hooks and not tensor._post_accumulate_grad_hooks
+
+    def is_one_of_many(tensor):
+        return tensor.is_cuda and tensor.data_ptr() % _ALIGNED == 0 and not is_own(tensor)
+
+    storage = ("what its storage holds", lambda t: is_whole(t) and not is_own(t))
+    kind = ("its class", is_plain)
+    base = ("is it a view", lambda t: not t._is_view())
+    hooks = ("its hooks", has_no_hooks)
     return {
         "is_leaf": ("is it a leaf", lambda t: t.is_leaf),
         "grad_fn": ("what it was computed by", lambda t: t.is_leaf),
@@ -22,7 +42,19 @@ def _facts(torch):
         "is_inference": ("is it of inference mode", lambda t: t.is_inference() == torch.is_inference_mode_enabled()),
         "_version": ("how often it was written to", lambda t: t.is_inference() or t._version == 0),
         "grad": ("its gradient", lambda t: not t.is_leaf or t.grad is None),
-        "Parameter": ("is it a parameter", lambda t: type(t) is not torch.nn.Parameter),
+        "Parameter": ("is it a parameter", is_plain),
+        "Buffer": ("is it a buffer", lambda t: not getattr(t, "_is_buffer", False)),
+        **dict.fromkeys(("type", "__class__"), kind),
+        **dict.fromkeys(("_base", "_is_view"), base),
+        **dict.fromkeys(("untyped_storage", "storage", "_typed_storage"), storage),
+        **dict.fromkeys(("_backward_hooks", "_post_accumulate_grad_hooks"), hooks),
+        ID: ("its id, or for what a dict or set has by it", lambda t: id(t) in own()),
+        "as_strided": ("where it begins in its memory", lambda t: t.storage_offset() == 0),
+        "data_ptr": ("where it lies", is_one_of_many),
+        "is_pinned": ("is it pinned", lambda t: t.is_cuda or not t.is_pinned()),
+        "is_shared": ("is it shared", lambda t: t.is_cuda or not t.is_shared()),
+        "retains_grad": ("does it retain its gradient", lambda t: not t.retains_grad),
+        "output_nr": ("which output it is of what computed it", lambda t: t.output_nr == 0),
     }
 
 
@@ -48,18 +80,19 @@ NOTHING = Asked((), False, False)
 
 
 class Asks:
-    """Of one callable."""
+    """Of one callable. is_own(tensor): is it in memory that the callable has beside its arguments? own(): the ids of
+    such tensors."""
 
-    def __init__(self, torch):
+    def __init__(self, torch, is_own, own):
         self._torch = torch
-        self._facts = _facts(torch)
-        self._names = frozenset(self._facts)
+        self._facts = _facts(torch, is_own, own)
+        self._names = frozenset(self._facts) - {"type"}  # no attribute
 
     def asked(self, walk):
         """An Asked; walk: what the callable reads, or None."""
         if walk is None:
             return NOTHING
-        facts = (self._names & walk.names) | (_CLASSES & walk.globals)
+        facts = (self._names & walk.names) | (_GLOBALS & walk.globals)
         return Asked(tuple(sorted(facts)), "requires_grad" in walk.names, walk.asks_for_what_may_lack)
 
     def are_like(self, asked):

@@ -21,6 +21,7 @@ from .._base.warn import warn
 from . import alike, asks, switches
 from .alike import codes_of
 from .arguments import Arguments
+from .behind import Behind
 from .runs import Effect, Executed, Run, place_of
 from .values import Unreadable, Values
 from .walk import TENSOR, Same
@@ -60,12 +61,15 @@ class Reads:
         self._knows_code = self._follows_more  # what it will execute, most likely
         self.values = Values(torch, roots, known=self._known, executed=self.executed,
                              is_compiled=self.is_compiled)
-        self._asks = asks.Asks(torch)
+        self._asks = asks.Asks(torch, self._is_own, self.own_tensors)
         self.number = None
         self._numbers = collections.OrderedDict()
         self._made = 0
-        self._arguments = Arguments(torch, self._number_of, self._numbers.setdefault, self._names, self._is_own)
+        self._arguments = Arguments(torch, self._number_of, self._numbers.setdefault, self._names, self._is_own,
+                                    self._is_own_object)
         self._own = (None, frozenset())  # a walk, and where storages begin that it found
+        self._own_tensors = (None, ())  # a walk and a look at modules, and the tensors' ids
+        self._own_objects = (None, frozenset())
         self._warned = set()
         self._is_new = False  # was all looked at as this call began, so that captures have run since at most?
         self._lock = threading.RLock()
@@ -192,12 +196,12 @@ class Reads:
         self.unseen = run.unseen
         return result
 
-    def refusing(self, body, around, results=None):
+    def refusing(self, body, around, results=None, noted=None):
         """The body of a capture's runs, which raises what replays would not do again. Once one has ended, the others
         are not watched: each begins with the same state, and being watched costs as much as the run. A profiler
         leaves other words on the stack, which kernels' padding would show: with one all runs are watched.
         around(body): the body of a run that looks at what it did; that is ours, and is not watched. results: of
-        backward runs, a function that gives what they go back from."""
+        backward runs, a function that gives what they go back from; noted: a Noted of them."""
         has_ended = False
         unwatched = around(body)
 
@@ -207,12 +211,19 @@ class Reads:
                 return unwatched(placed)
             if self.unseen:
                 raise Effect(self.unseen[0])
-            watch = Run(self.executed, self.iterators, refuses=True)
+            watch = Run(self.executed, self.iterators, refuses=True, noted=noted)
             ending = watch.ending(body if results is None else watch.on_threads_of(body, results))
+            watch.given = frozenset(map(id, placed))
             result = _recorded(watch, lambda: around(ending)(placed))
             has_ended = hasattr(sys, "monitoring")
             return result
         return run
+
+    def behind(self, noted):
+        """What code of a backward pass reads, a behind.Behind. noted: a Noted of a run of it, whose capture this
+        has learnt from."""
+        with self._lock:
+            return Behind(self.torch, noted, self)
 
     def guard(self):
         """A context manager of a part of a run, which raises what replays would not do again as it ends, or
@@ -296,6 +307,25 @@ class Reads:
             found = self.tensors() + (self.watch.tensors if self.watch is not None else [])
             self._own = (self.values.walks, frozenset(map(_storage, found)))
         return _storage(tensor) in self._own[1]
+
+    def own_tensors(self):
+        """The ids of the tensors that it reads beside its arguments, those on the CPU among them: a dict."""
+        at = (self.values.walks, self.watch and self.watch.seen)
+        if self._own_tensors[0] != at:
+            walk = self.values.walk
+            found = [*self.tensors(), *(self.watch.found if self.watch is not None else ())]
+            found += walk.cpu_tensors() if walk is not None else ()
+            self._own_tensors = (at, dict.fromkeys(map(id, found)))
+        return self._own_tensors[1]
+
+    def _is_own_object(self, value):
+        """Is it one that the callable reaches beside its arguments?"""
+        if self._own_objects[0] != self.values.walks:
+            walk = self.values.walk
+            found = {id(held) for _, _, owner, _, values in (walk.owners if walk is not None else ())
+                     for held in (owner, *values)}
+            self._own_objects = (self.values.walks, frozenset(found))
+        return id(value) in self._own_objects[1]
 
     def compares(self, tensor):
         """Do keys tell what is in a tensor on the CPU?"""

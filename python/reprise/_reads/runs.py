@@ -10,6 +10,7 @@ of the thread that calls, and with NumPy's generators compared instead. While to
 not told: that would take as long again as the compiler does.
 """
 
+import builtins
 import contextlib
 import sys
 import threading
@@ -18,9 +19,10 @@ import types
 from .. import _C
 from .._base import generators, torch_private
 from .._base.lines import Frame
-from .code import asks_by_made_names, is_foreign_file, is_quiet_file
+from .code import asks_by_made_names, is_foreign_file, is_quiet_file, named
 from .draws import is_draw
 
+ID = "id()"  # among the names that code makes
 _TOOL = "reprise"
 _FREE_TOOLS = (4, 3)
 _TIMES = frozenset(("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns",
@@ -47,6 +49,7 @@ _FORKED = ("draws random numbers on the CPU within torch.random.fork_rng", "rand
 _KEEP_OUT = ("torch._compile", "torch._dynamo.")
 _SEEDED_IN = frozenset(("torch.random", "torch.cuda.random"))
 _monitored: dict[int, list] = {}  # by thread, of each run that it is in: (pauses, goes on)
+_asking: dict[int, list] = {}     # likewise, of those in which functions stand for getattr and hasattr
 _MENDS = {
     "seed": "Seed them before the call",
     "state": "Look at it outside of the call",
@@ -158,22 +161,42 @@ def place_of(code):
 
 
 class Executed(set):
-    """Places of code that ran. asked: the qualified names of classes of whose objects runs asked for attributes by
-    names that they made; None: runs do not tell."""
+    """Places of code that ran.
+
+    Attributes:
+        asked: The qualified names of classes of whose objects runs asked for attributes by names that they made;
+            None: runs do not tell.
+        made: The names that they made, in captures; and ID, where they asked for that of an argument.
+    """
 
     def __init__(self, *places):
         super().__init__(*places)
         self.asked = set() if hasattr(sys, "monitoring") else None
+        self.made = set()
 
     @property
     def size(self):
         """Another number wherever there is more."""
-        return len(self) + (1 << 40 if self.asked is None else len(self.asked))
+        return len(self) + len(self.made) + (1 << 40 if self.asked is None else len(self.asked))
 
     def copy(self):
         made = Executed(self)
         made.asked = None if self.asked is None else set(self.asked)
+        made.made = set(self.made)
         return made
+
+    def note_id(self, frame):
+        """Code asks for the id of an argument, or finds something by it in a dict or set."""
+        if frame.f_code.co_name == "__hash__":
+            frame = frame.f_back
+        if not is_foreign_file(frame.f_code.co_filename):
+            self.made.add(ID)
+
+    def note_name(self, code, ask, asked, name):
+        """Code asks for an attribute of this name, by `ask`: getattr or hasattr."""
+        self.note(code, ask, asked)
+        if not is_foreign_file(code.co_filename) and name not in named(code).attributes:
+            self.made.add(name)
 
     def note(self, code, function, first):
         """Code calls something that is implemented in C."""
@@ -194,10 +217,12 @@ class Run:
 
     executed: an Executed that it adds to. refuses: an effect raises before it takes place;
     otherwise `effects` has them. iterators: (iterator, path) of those that were there before. hears: is it told of
-    what is executed? Otherwise it compares what it finds behind the run."""
+    what is executed? Otherwise it compares what it finds behind the run. noted: of a backward run, a
+    behind.Noted."""
 
-    def __init__(self, executed, iterators=(), refuses=False, hears=True):
+    def __init__(self, executed, iterators=(), refuses=False, hears=True, noted=None):
         self.executed = executed
+        self.noted = noted
         self.iterators = tuple(iterators)
         self.refuses = refuses
         self.hears = hears
@@ -207,13 +232,15 @@ class Run:
         self.thread = threading.get_ident()
         self._generators = {id(it.gi_code): (it, path) for it, path in iterators
                             if isinstance(it, types.GeneratorType)}
-        self._end = None
+        self.given = frozenset()  # ids of what stands in for arguments
+        self._end = self._put_back = None
 
     def __enter__(self):
         self._numpy, self._mark = _numpy_state(), generators.mark(_numpys())
         self._counts = [_position(it) for it, _ in self.iterators]
         if not self.hears:
             return self
+        self._put_back = _askers_told(self) if self.refuses else None
         self._end = _monitor(self) if hasattr(sys, "monitoring") else None
         if self._end is None:
             self.executed.asked = None
@@ -231,11 +258,11 @@ class Run:
 
     def on_threads_of(self, body, results):
         """The body of a backward run, which is told of on autograd's threads too. Those of a device begin with the
-        nodes of what it goes back from."""
+        hooks of what it goes back from, ahead of the program's own."""
         def run(placed):
             if hasattr(sys, "monitoring"):
                 return body(placed)
-            hooks = [result.grad_fn.register_prehook(self._begin_here) for result in results()]
+            hooks = [_first_hook(result, self._begin_here) for result in results()]
             try:
                 return body(placed)
             finally:
@@ -252,9 +279,13 @@ class Run:
             sys.setprofile(None)
         elif event == "call":
             self.started(frame.f_code)
+            self.notes(frame.f_code, frame)
 
     def _end_events(self):
         """May be interrupted anywhere, and called again then."""
+        if self._put_back is not None:
+            self._put_back()
+            self._put_back = None
         if self._end is not None:
             self._end()
             self._end = None
@@ -302,6 +333,13 @@ class Run:
         if not is_foreign_file(code.co_filename):  # those are not followed, whether they run or not
             self.executed.add(place_of(code))
 
+    def notes(self, code, frame):
+        """Code begins in this frame; is it noted each time?"""
+        if self.noted is None or not self.noted.wants(code):
+            return False
+        self.noted.begins(frame)
+        return True
+
     def looks_at(self, code):
         """Is it to know each time that code goes on?"""
         return id(code) in self._generators
@@ -343,6 +381,16 @@ class Run:
         refused = self._noted(*found, line) if line is not None else None
         if refused is not None:
             raise refused
+
+
+def _first_hook(tensor, hook):
+    """The handle of a hook that is called ahead of those that the tensor has: in the order of the dict that an
+    OrderedDict is."""
+    handle = tensor.register_hook(hook)
+    hooks = tensor._backward_hooks
+    for key in [key for key in hooks if key != handle.id]:
+        hooks[key] = hooks.pop(key)
+    return handle
 
 
 def _is_state(state):
@@ -439,9 +487,9 @@ def _monitor(run):
 
     def start(code, offset):
         run.started(code)
-        if code.co_name not in _OF_STATES:
-            return monitoring.DISABLE  # once is enough; compilers call millions of functions
         frame = sys._getframe(1)
+        if not run.notes(code, frame) and code.co_name not in _OF_STATES:
+            return monitoring.DISABLE  # once is enough; compilers call millions of functions
         found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
         if found is not None and threading.get_ident() == run.thread:  # PyTorch's own calls are told nowhere else
             run.seeded(found, _caller(frame), frame.f_locals.get("new_state"))
@@ -491,16 +539,17 @@ def _monitor(run):
 @contextlib.contextmanager
 def _paused():
     """A compilation on this thread: what it calls is no run's. Of what it executes runs are told."""
-    pauses = _monitored.pop(threading.get_ident(), [])
-    for pause, _ in pauses:
+    found = [(of, of.pop(threading.get_ident(), [])) for of in (_monitored, _asking)]
+    for pause in (pause for _, pauses in found for pause, _ in reversed(pauses)):
         pause()
     try:
         yield
     finally:
-        for _, go_on in pauses:
+        for go_on in (go_on for _, pauses in found for _, go_on in pauses):
             go_on()
-        if pauses:
-            _monitored[threading.get_ident()] = pauses
+        for of, pauses in found:
+            if pauses:
+                of[threading.get_ident()] = pauses
 
 
 def _caller(frame):
@@ -521,12 +570,13 @@ def _profile(run):
             return False
         code = frame.f_code
         run.started(code)
+        is_noted = run.notes(code, frame)
         if frame.f_lasti > 0:  # or it begins: CPython 3.11 tells no difference
             run.resumed(code)
         found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
         if found is not None:
             run.seeded(found, _caller(frame), frame.f_locals.get("new_state"))
-        return found is None and not run.looks_at(code)
+        return found is None and not is_noted and not run.looks_at(code)
 
     sys.setprofile(_told(profile).profile)
     put_back = _numpys_state_told(run)
@@ -534,6 +584,41 @@ def _profile(run):
     def end():
         sys.setprofile(before)
         put_back()
+    return end
+
+
+def _askers_told(run):
+    """What interpreters tell of a call is its first argument at most. While a run of a capture lasts, functions stand
+    for getattr and hasattr that note names which code makes, and one for id that notes what stands in for an argument.
+    Returns what ends that. Compilers, who would take them in, find Python's own."""
+    found = {name: getattr(builtins, name) for name in ("getattr", "hasattr", "id")}
+
+    def told(ask):
+        def asking(*args):
+            if len(args) > 1 and type(args[1]) is str and threading.get_ident() == run.thread:
+                run.executed.note_name(sys._getframe(1).f_code, ask, args[0], args[1])
+            return ask(*args)
+        return asking
+
+    def id_told(*args, find=found["id"]):
+        number = find(*args)
+        if number in run.given and threading.get_ident() == run.thread:
+            run.executed.note_id(sys._getframe(1))
+        return number
+    ours = {"getattr": told(found["getattr"]), "hasattr": told(found["hasattr"]), "id": id_told}
+
+    def replace(before, after):
+        for name in found:
+            if vars(builtins)[name] is before[name]:
+                setattr(builtins, name, after[name])
+    pauses = (lambda: replace(ours, found), lambda: replace(found, ours))
+    replace(found, ours)
+    _asking.setdefault(run.thread, []).append(pauses)
+    torch_private.around_compilations(_paused)
+
+    def end():
+        _asking[run.thread] = [other for other in _asking.get(run.thread, ()) if other is not pauses]
+        replace(ours, found)
     return end
 
 

@@ -63,7 +63,7 @@ _OF_PARTIAL = ("func", "args", "keywords")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _LEVEL = "_current_level"
-_LOGGER = ("level", "disabled", "propagate", "parent")  # what tells whether it logs, of those above it too
+_LOGGER = ("level", "disabled", "propagate", "parent", "handlers")  # what tells whether it logs, of those above it too
 
 
 Same = _C.Same  # an object by its identity; it lives as long as this
@@ -164,6 +164,7 @@ class Walk(_C.Walk):
 
     def run(self, *roots):
         """Walks from (value, path) each."""
+        self._learn_made()
         self._without_hooks = tuple(value.__self__ for value, _ in roots if isinstance(value, types.MethodType)
                                     and value.__name__ == "forward")
         for value, path in roots:
@@ -186,10 +187,17 @@ class Walk(_C.Walk):
         self.executed = executed
         self._inherited.clear()
         self.names, self.paths = set(self.names), list(self.paths)  # others than those that somebody has
+        self._learn_made()
         for scope in (*self._shared, *self._scopes):
             scope.look_again()
         self._news.follow(self)
         self._find_all()
+
+    def _learn_made(self):
+        """Names that runs made are asked for like those that code has as strings."""
+        made = getattr(self.executed, "made", ())
+        self.names.update(made)
+        self._maybe.update(made)
 
     def _find_all(self):
         progress = None
@@ -224,6 +232,15 @@ class Walk(_C.Walk):
         self._scopes.clear()
         self._shared.clear()
         self._news.clear()
+
+    def leave_hooks(self, parts):
+        """Of modules no more than these parts are looked at, beside what code names, their mode among it."""
+        self._module_parts, self._global_hooks = parts, True
+        self._module_base -= {"training"}
+
+    def classes_by_dict(self):
+        """The classes that were met, by the ids of their dicts."""
+        return {id(scope.names): one for one, scope in self._classes.items()}
 
     def twin(self):
         """Another one, which found the same: of a walk that does not go on."""

@@ -56,7 +56,8 @@ class Split:
     again = None     # how it is called eagerly, for gradients of gradients (twice.Again)
     later = None     # of results that others were computed from those others (asked.later_of); None: there are none
     reached = ()     # of each result that has gradients which of those the backward graph gives hang on it, as bits
-    tell_asked = None  # called where a program asked for the gradient of one
+    tell_asked = None  # called with the reason where a call was made once more for its gradients
+    noted = behind = None  # what one backward run began with, and what its code reads (behind.Noted, behind.Behind)
     seat = None      # it follows no numbers (shape.Shape.seat)
     lines = ()       # and prints nothing
     behind_backward = None  # called behind the backward pass of the call that is under way
@@ -70,13 +71,15 @@ class Split:
     once = None      # the numbers of the arguments but for those that are one again; None: of all
 
     def __init__(self, torch, device, body, tensors, aliases, generators, allow_unused=True, values=None, draws=True,
-                 watched=None, restore=None):
+                 watched=None, restore=None, own=()):
         """values: a Pair (_call/cpu_values.py), or None: what the backward pass moves from the CPU is not
         answered. draws: may it draw random numbers, as far as eager runs showed? watched: of a body of backward
         runs and a function that gives what they go back from, the body that looks at what they execute and change;
-        None: nobody looks. restore: gives parameters the gradients that they had, ahead of each forward run."""
+        None: nobody looks. restore: gives parameters the gradients that they had, ahead of each forward run. own: as
+        of Work."""
         self.torch = torch
         self.restore = restore
+        self.own = own
         self.device = device
         self.body = body
         self.tensors = tensors
@@ -188,7 +191,7 @@ class Split:
 
     def _forward_work(self):
         return Work(self.torch, self.device, self._forward, self.tensors, self.generators, keep=True,
-                    draws=self.draws, put_back=self._drop_graph)
+                    draws=self.draws, put_back=self._drop_graph, own=self.own)
 
     def _drop_graph(self):
         """Ahead of each run: what is there of an earlier one stands in the allocator's tables, and from
@@ -555,7 +558,7 @@ def _make_function(torch):
         def forward(ctx, split, *inputs):
             plan = split.plan
             ctx.state = split.random_state() if plan.borrows else None
-            if split.later:
+            if split.later or split.behind is not None:
                 drawn = split.forward.drawn
                 ctx.draws = [(g, g.initial_seed(), g.get_offset()) for g, _ in drawn.pairs] if (
                     drawn is not None) else ()
@@ -567,7 +570,7 @@ def _make_function(torch):
             ctx.given = () if split.again is None else [
                 (weakref.ref(t), _version(t)) for t in inputs[:len(plan.wants)]]
             ctx.set_materialize_grads(False)
-            if split.later:
+            if split.later or split.behind is not None:
                 ctx.arguments = inputs[:len(plan.wants)]
             if plan.outputs is not None:
                 outputs = plan.outputs(buffers)
@@ -582,6 +585,9 @@ def _make_function(torch):
 
         @staticmethod
         def backward(ctx, *grads):
+            behind = ctx.split.behind
+            if behind is not None and not behind.holds():
+                return passed(ctx, asked.behind_changes(ctx, grads))
             if ctx.held:
                 grads, found = asked.answered(ctx, grads)
                 if not keeps_graph():
