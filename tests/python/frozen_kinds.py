@@ -17,6 +17,8 @@ import decimal
 import enum
 import functools
 import gc
+import importlib
+import inspect
 import io
 import itertools
 import logging
@@ -2034,6 +2036,170 @@ def handlers_of_a_logger():
     def change(i):
         (logger.addHandler if i // 3 == 1 else logger.removeHandler)(handler)
     return lambda x: x * (2.0 if logger.hasHandlers() else 1.0), change
+
+
+# ---- Names that are no code's --------------------------------------------------------------------------
+
+class Driven:
+    """Of a program, as text and in patterns too."""
+
+    __match_args__ = ("mode", "scale")
+
+    def __init__(self):
+        self.mode, self.scale = "fast", 1.0
+
+    def __str__(self):
+        return self.mode
+
+    def __repr__(self):
+        return f"{self.mode} {self.scale}"
+
+    def __class_getitem__(cls, name):
+        return SPEEDS[name]
+
+
+SPEEDS = {"fast": 1.0, "slow": 2.0}
+EVALUATED = Driven()
+
+
+def modes(i):
+    return ("fast", "slow", "fast")[i // 3]
+
+
+def configured(read):
+    """As a kind's: what read(config) gives, of one whose mode changes."""
+    config = Driven()
+    return lambda x: x * read(config), lambda i: setattr(config, "mode", modes(i))
+
+
+@kind()
+def text_of_an_object():
+    return configured(lambda config: SPEEDS[str(config)])
+
+
+@kind()
+def representation_of_an_object():
+    return configured(lambda config: SPEEDS[f"{config!r}".split()[0]])
+
+
+@kind()
+def representation_of_a_dataclass():
+    @dataclasses.dataclass
+    class Settings:
+        mode: str = "fast"
+    settings = Settings()
+    return lambda x: x * (1.0 if "fast" in repr(settings) else 2.0), lambda i: setattr(settings, "mode", modes(i))
+
+
+@kind()
+def attribute_that_a_format_asks_for():
+    return configured(lambda config: SPEEDS["{0.mode}".format(config)])
+
+
+@kind()
+def attribute_in_a_pattern():
+    def read(config):
+        match config:
+            case Driven(mode="fast"):
+                return 1.0
+        return 2.0
+    return configured(read)
+
+
+@kind()
+def attribute_in_a_pattern_by_its_place():
+    def read(config):
+        match config:
+            case Driven("fast", _):
+                return 1.0
+        return 2.0
+    return configured(read)
+
+
+@kind()
+def attribute_that_is_evaluated():
+    return lambda x: x * SPEEDS[eval("EVALUATED.mode")], lambda i: setattr(EVALUATED, "mode", modes(i))
+
+
+@kind()
+def attribute_of_a_script():
+    script = compile("speed = config.mode", "script", "exec")
+
+    def read(config):
+        names = {"config": config}
+        exec(script, names)
+        return SPEEDS[names["speed"]]
+    return configured(read)
+
+
+@kind()
+def item_of_a_class():
+    def change(i):
+        SPEEDS["fast"] = values(i)
+    return lambda x: x * Driven["fast"], change
+
+
+@kind()
+def attribute_of_a_partial_method():
+    class Scaler:
+        scale = 1.0
+
+        def scaled(self, by, x):
+            return x * self.scale * by
+        doubled = functools.partialmethod(scaled, 2.0)
+    scaler = Scaler()
+    return lambda x: scaler.doubled(x), lambda i: setattr(scaler, "scale", values(i))
+
+
+@kind()
+def attribute_that_a_dispatching_method_reads():
+    class Scaler:
+        scale = 1.0
+
+        @functools.singledispatchmethod
+        def scaled(self, x):
+            return x * self.scale
+    scaler = Scaler()
+    return lambda x: scaler.scaled(x), lambda i: setattr(scaler, "scale", values(i))
+
+
+@kind()
+def attribute_that_is_asked_for_statically():
+    config, name = Driven(), "mo" + "de"
+    return lambda x: x * SPEEDS[inspect.getattr_static(config, name)], lambda i: setattr(config, "mode", modes(i))
+
+
+def modules_of(name):
+    """Two of a name, and what puts one of them in its place ahead of call i."""
+    both = [types.ModuleType(name), types.ModuleType(name)]
+    both[0].scale, both[1].scale = 1.0, 2.0
+    return lambda i: sys.modules.__setitem__(name, both[i // 3 == 1])
+
+
+@kind()
+def module_that_is_another():
+    change = modules_of("reprise_frozen_module")
+    change(0)
+
+    def fn(x):
+        import reprise_frozen_module
+        return x * reprise_frozen_module.scale
+    return fn, change
+
+
+@kind()
+def module_that_is_imported_by_its_name():
+    change = modules_of("reprise_frozen_plugin")
+    change(0)
+    return lambda x: x * importlib.import_module("reprise_frozen_plugin").scale, change
+
+
+@kind()
+def attribute_of_a_module_among_all():
+    module = types.ModuleType("reprise_frozen_settings")
+    module.scale = 1.0
+    sys.modules["reprise_frozen_settings"] = module
+    return lambda x: x * sys.modules["reprise_frozen_settings"].scale, lambda i: setattr(module, "scale", values(i))
 
 
 # ---- What code asks of its arguments -----------------------------------------------------------------

@@ -845,11 +845,12 @@ class Graphed:
         same = firsts_of([*tensors, *others])
         if same is not None:
             overlap = (overlap, *same)
-        family = (spec, likes, overlap, self._own_among(leaves))
+        modes = self._modes(device, (spec, likes))
+        family = (spec, likes, overlap, self._own_among(leaves))  # of what is read now
         why = self._news.why(family)
         if why is not None:
             raise NewValues(why)
-        key = (family, self._numbers.values(family, values), self._modes(device, family[:2]))
+        key = (family, self._numbers.values(family, values), modes)
         self._check_asked(leaves, tensors)
         try:
             return tensors, (key, self._pattern(key))

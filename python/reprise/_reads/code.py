@@ -3,9 +3,11 @@
 within it are its own. Whose code is the program's, and whose is Python's, PyTorch's or ours.
 """
 
+import _string
 import dis
 import functools
 import os
+import string
 import sys
 import sysconfig
 from typing import NamedTuple
@@ -14,12 +16,15 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # 
 # Packages whose code is not followed: they change nothing of what they read, or tell of it.
 FOREIGN = frozenset(("torch", "numpy", "triton", "functorch", "reprise", "builtins", "_thread",
                      *sys.stdlib_module_names)) - {"__main__"}
-_ASKERS = frozenset(("getattr", "hasattr", "attrgetter", "__getattribute__"))
+_ASKERS = frozenset(("getattr", "hasattr", "attrgetter", "__getattribute__", "getattr_static"))
 _EVERYTHING = frozenset(("vars", "__dict__", "asdict", "astuple"))
 _LACKS = frozenset(("AttributeError", "Exception", "BaseException"))  # by which code finds that it has none
 _MAKERS = frozenset(("str", "format", "chr"))
-_UNTOLD = _EVERYTHING | {"attrgetter", "__getattribute__"}
-_GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP = range(11)
+_UNTOLD = _EVERYTHING | {"attrgetter", "__getattribute__", "getattr_static"}
+_FORMATS = frozenset(("format", "format_map", "vformat"))  # by which strings ask for attributes
+_IMPORTS = frozenset(("import_module", "__import__", "modules"))  # and for modules
+MATCHED = "__match_args__"
+_GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP, _MATCH = range(12)
 _MOST_CODE = 4096  # code objects of which is kept what was found
 _NOTHING, _A_NAME, _ITS_END = range(3)  # what getattr's arguments still lack
 
@@ -48,6 +53,7 @@ def _operations():
     table.update((name, (_CALL, 0)) for name in dis.opmap if name.startswith("CALL"))
     table.update((name, (_MAKE, 0)) for name in ("BUILD_STRING", "BINARY_OP", "BINARY_ADD"))
     table["STORE_ATTR"] = (_STORE, 0)
+    table["MATCH_CLASS"] = (_MATCH, 0)
     table.update((name, (_FAST, 0)) for name in ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"))
     table.update((name, (_PAIR, 0)) for name in ("LOAD_FAST_LOAD_FAST",
                                                  "LOAD_FAST_BORROW_LOAD_FAST_BORROW"))
@@ -101,16 +107,18 @@ class _Straight:
 
 
 def _scan(code, found):
-    waits, straight = _NOTHING, _Straight()
+    waits, straight, last = _NOTHING, _Straight(), None
     for what, argument in _instructions(code):
         own = straight.see(what, argument, code.co_names)
         if what == _CONST:
-            text = code.co_consts[argument]
+            text = last = code.co_consts[argument]
             if type(text) is str and text.isidentifier() and waits:
                 waits = _ITS_END
         elif what == _CALL:
             found[4] |= waits == _A_NAME
             waits = _NOTHING
+        elif what == _MATCH:  # which has the names ahead of it, and asks the class for as many
+            found[_ATTRIBUTE].update((*last, MATCHED) if argument else last)
         elif what == _MAKE:
             found[4] |= waits != _NOTHING
         elif what in (_GLOBAL, _ATTRIBUTE, _IMPORT) and not own:
@@ -122,12 +130,26 @@ def _scan(code, found):
         found[3].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
     if not _LACKS.isdisjoint(code.co_names) and getattr(code, "co_exceptiontable", True):
         found[3].update(found[_ATTRIBUTE].intersection(code.co_names))
+    if not _FORMATS.isdisjoint(code.co_names):
+        found[_ATTRIBUTE].update(name for c in code.co_consts if type(c) is str for name in _asked_by_format(c))
+    if not _IMPORTS.isdisjoint(code.co_names):
+        found[_IMPORT].update(c for c in code.co_consts if type(c) is str and c.replace(".", "a").isidentifier())
     if "globals" in code.co_names:
         found[5].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
     found[6] |= not _UNTOLD.isdisjoint(code.co_names)
     for inner in code.co_consts:
         if hasattr(inner, "co_code"):
             _scan(inner, found)
+
+
+def _asked_by_format(text):
+    """The attributes that a format asks for, as "{0.scale}" does."""
+    try:
+        for _, field, _, _ in string.Formatter().parse(text):
+            if field and "." in field:
+                yield from (name for is_name, name in _string.formatter_field_name_split(field)[1] if is_name)
+    except ValueError:
+        return  # it is none
 
 
 def once_for_code(function):

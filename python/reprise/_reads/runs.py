@@ -12,6 +12,7 @@ not told: that would take as long again as the compiler does.
 
 import builtins
 import contextlib
+import inspect
 import sys
 import threading
 import types
@@ -166,23 +167,25 @@ class Executed(set):
     Attributes:
         asked: The qualified names of classes of whose objects runs asked for attributes by names that they made;
             None: runs do not tell.
+        loose: Code that is no function's, as eval executes it, with its globals where those are a module's.
         made: The names that they made, in captures; and ID, where they asked for that of an argument.
     """
 
     def __init__(self, *places):
         super().__init__(*places)
         self.asked = set() if hasattr(sys, "monitoring") else None
+        self.loose = {}
         self.made = set()
 
     @property
     def size(self):
         """Another number wherever there is more."""
-        return len(self) + len(self.made) + (1 << 40 if self.asked is None else len(self.asked))
+        return len(self) + len(self.loose) + len(self.made) + (1 << 40 if self.asked is None else len(self.asked))
 
     def copy(self):
         made = Executed(self)
         made.asked = None if self.asked is None else set(self.asked)
-        made.made = set(self.made)
+        made.loose, made.made = dict(self.loose), set(self.made)
         return made
 
     def note_id(self, frame):
@@ -206,6 +209,16 @@ class Executed(set):
             self.asked = None
         elif _is_asker(function) and asks_by_made_names(code):
             self.asked.add((first if isinstance(first, type) else type(first)).__qualname__)
+
+
+def _is_of_module(names):
+    """Are these the globals of a module?"""
+    name = names.get("__name__")
+    return type(name) is str and getattr(sys.modules.get(name), "__dict__", None) is names
+
+
+def _is_importing(frame):
+    return frame.f_back is not None and frame.f_back.f_code.co_filename.startswith("<frozen importlib")
 
 
 def _is_asker(value):
@@ -278,7 +291,7 @@ class Run:
         if self._end is None:
             sys.setprofile(None)
         elif event == "call":
-            self.started(frame.f_code)
+            self.started(frame.f_code, frame)
             self.notes(frame.f_code, frame)
 
     def _end_events(self):
@@ -329,9 +342,11 @@ class Run:
 
     # ---- Events ----
 
-    def started(self, code):
+    def started(self, code, frame):
         if not is_foreign_file(code.co_filename):  # those are not followed, whether they run or not
             self.executed.add(place_of(code))
+            if code.co_name == "<module>" and not code.co_flags & inspect.CO_OPTIMIZED and not _is_importing(frame):
+                self.executed.loose[code] = frame.f_globals if _is_of_module(frame.f_globals) else {}
 
     def notes(self, code, frame):
         """Code begins in this frame; is it noted each time?"""
@@ -486,8 +501,8 @@ def _monitor(run):
     events = monitoring.events
 
     def start(code, offset):
-        run.started(code)
         frame = sys._getframe(1)
+        run.started(code, frame)
         if not run.notes(code, frame) and code.co_name not in _OF_STATES:
             return monitoring.DISABLE  # once is enough; compilers call millions of functions
         found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
@@ -569,7 +584,7 @@ def _profile(run):
             run.called(argument, None, frame)
             return False
         code = frame.f_code
-        run.started(code)
+        run.started(code, frame)
         is_noted = run.notes(code, frame)
         if frame.f_lasti > 0:  # or it begins: CPython 3.11 tells no difference
             run.resumed(code)

@@ -31,7 +31,7 @@ from contextvars import ContextVar
 from .. import _C
 from .._base.constants import WRITTEN, is_plain, is_plain_type
 from .._capture import trackers
-from .code import is_foreign_file, is_foreign_module, named
+from .code import MATCHED, is_foreign_file, is_foreign_module, named
 from .marks import BY_ORDER, BY_VALUE, dict_of_class, way_for
 from .runs import place_of
 
@@ -46,10 +46,7 @@ _ITERATORS: tuple[type, ...] = (
     types.GeneratorType, type(iter(())), type(iter([])), type(iter({})), type(iter("")), type(iter(range(1))),
     type(iter(set())), zip, map, filter, enumerate, reversed)
 _OF_MODULE = frozenset(("__getattr__",))
-_SKIPPED_DUNDERS = frozenset((
-    "__init_subclass__", "__class_getitem__", "__repr__", "__str__", "__reduce__", "__reduce_ex__",
-    "__del__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__dir__", "__set_name__",
-    "__sizeof__", "__init__", "__new__", "__post_init__", "__init_subclass__"))
+_SKIPPED_DUNDERS = frozenset(("__del__", "__set_name__", "__init__", "__new__", "__post_init__", "__init_subclass__"))
 _OF_AUTOGRAD = frozenset(("forward", "backward", "setup_context", "jvp"))
 _MADE_WITH = frozenset(("__init__", "__new__", "__post_init__"))
 _POSES = frozenset(("__class__", "__getattribute__"))  # by which an object says another class than its own
@@ -160,6 +157,7 @@ class Walk(_C.Walk):
         self._global_hooks = False  # were they looked at?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
         self._news = News()
+        self._loose = set()     # of Executed.loose what was looked at
         self.can_go_on = False
 
     def run(self, *roots):
@@ -194,10 +192,15 @@ class Walk(_C.Walk):
         self._find_all()
 
     def _learn_made(self):
-        """Names that runs made are asked for like those that code has as strings."""
+        """Names that runs made are asked for like those that code has as strings; and code that is no function's is
+        followed, as eval executes it."""
         made = getattr(self.executed, "made", ())
         self.names.update(made)
         self._maybe.update(made)
+        for code, names in getattr(self.executed, "loose", {}).items():
+            if code not in self._loose:
+                self._loose.add(code)
+                self._learn(code, names, "")
 
     def _find_all(self):
         progress = None
@@ -523,16 +526,28 @@ class Walk(_C.Walk):
             self._asks_anything(owner)
         elif found.dynamic:
             self._news.asking.append(owner)
+        if MATCHED in found.attributes:
+            for kind in self._classes:
+                self._match(kind)
         keys = tuple(sorted(found.globals))
         self.own(NAMES, names, keys, None, keys, way_for("globals"))
         if "getenv" in found.globals or "getenv" in found.attributes:
             self.put(os.environ, "os.environ")
-        for name in sorted(found.imports):
-            module = sys.modules.get(name)
-            if module is not None:
-                self.put(module, name)
-            else:
-                self._news.imports[name] = None
+        there = tuple(name for name in sorted(found.imports) if sys.modules.get(name) is not None)
+        self._news.imports.update(dict.fromkeys(found.imports.difference(there)))
+        if there:  # others may take their place
+            self.own(NAMES, sys.modules, there, None, there, way_for("container"))
+
+    def _match(self, kind):
+        """What code is asked of a class's objects by their places in a pattern."""
+        names = vars(kind).get(MATCHED)
+        if type(names) is tuple:
+            self.names.update(names)
+
+    def _dispatching(self, method, path):
+        self._follow(Walk.put, method.dispatcher, path)
+        self._follow(Walk.put, method.func, path)
+        return Same(method)
 
     def _method(self, method, path):
         self._follow(Walk.put, method.__func__, path)
@@ -953,7 +968,7 @@ class Walk(_C.Walk):
             if names is None:
                 continue
             dunders = {n for n, v in names.items() if n.startswith("__") and not own and
-                       n not in _SKIPPED_DUNDERS and isinstance(v, types.FunctionType)}
+                       n not in _SKIPPED_DUNDERS and isinstance(v, (types.FunctionType, classmethod))}
             if issubclass(one, function):
                 dunders |= _OF_AUTOGRAD
                 self._run_by_autograd(names)
@@ -961,6 +976,8 @@ class Walk(_C.Walk):
             self._classes[one] = scope = _Scope(one, names, one.__name__ + ".", way_for("class"),
                                                 own=frozenset(dunders), inherits=True)
             self._shared.append(scope)
+            if MATCHED in self.names:
+                self._match(one)
         if made:
             for one in kind.__mro__:
                 if one in self._classes and not _MADE_WITH <= self._classes[one].own:
@@ -1356,7 +1373,8 @@ def _bytes_at(address, nbytes):
 _BY_TYPE: dict[type, collections.abc.Callable] = {
     types.FunctionType: Walk._function, types.MethodType: Walk._method,
     types.BuiltinFunctionType: Walk._builtin, types.MethodWrapperType: Walk._method_wrapper,
-    functools.partial: Walk._partial, operator.attrgetter: Walk._getter, operator.methodcaller: Walk._getter,
+    functools.partial: Walk._partial, functools.partialmethod: Walk._partial,
+    functools.singledispatchmethod: Walk._dispatching, operator.attrgetter: Walk._getter, operator.methodcaller: Walk._getter,
     logging.Logger: Walk._logger, logging.RootLogger: Walk._logger, logging.LoggerAdapter: Walk._logger_adapter,
     staticmethod: Walk._wrapper, classmethod: Walk._wrapper, property: Walk._property,
     functools.cached_property: Walk._cached_property, ContextVar: Walk._context_variable,
