@@ -2169,6 +2169,31 @@ def attribute_that_is_asked_for_statically():
     return lambda x: x * SPEEDS[inspect.getattr_static(config, name)], lambda i: setattr(config, "mode", modes(i))
 
 
+def more_attributes(read):
+    """As a kind's: what read(some) gives, of an object that has another attribute now and then."""
+    class Some:
+        pass
+    some = Some()
+    some.one = 1.5
+
+    def change(i):
+        if i == 3:
+            some.other = 2.5
+        elif i == 6:
+            del some.other
+    return lambda x: x * read(some), change
+
+
+@kind()
+def attributes_that_are_gone_through():
+    return more_attributes(lambda some: sum(vars(some).values()))
+
+
+@kind()
+def attributes_that_are_listed():
+    return more_attributes(lambda some: 2.0 if "other" in dir(some) else 1.0)
+
+
 def modules_of(name):
     """Two of a name, and what puts one of them in its place ahead of call i."""
     both = [types.ModuleType(name), types.ModuleType(name)]

@@ -288,6 +288,24 @@ class Buckets(Case):
             reprise.graphed(lambda x: (x * 2, x.sum()), buckets={"batch": [4]}, strict=True)(
                 torch.ones(3, 4, device="cuda"))
 
+    def test_what_code_asks_of_an_argument_that_would_be_padded(self):
+        """Its padded one would answer in another way."""
+        held = {"x": torch.ones(3, 4, device="cuda")}
+        more = torch.ones(8, 4, device="cuda")
+        cases = ((lambda x: x * (2.0 if x is held["x"] else 1.0), held["x"], "reads beside them too"),
+                 (lambda x: x * (2.0 if x.storage_offset() else 1.0), more[5:], "storage_offset"),
+                 (lambda x, y: x * (2.0 if x is y else 1.0), None, None))
+        for fn, other, why in cases:
+            graphed = reprise.graphed(fn, buckets={"batch": [4]}, axes={"batch": {0: 0, 1: 0}} if why is None else None)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                for i in range(9):
+                    x = torch.ones(3, 4, device="cuda")
+                    args = (other if i // 3 == 1 else x,) if why else (x, x if i // 3 == 1 else x + 0)
+                    self.assertTrue(torch.equal(graphed(*args), fn(*args)), (why, i))
+            self.assertRegex(" ".join(str(w.message) for w in said), why or "^$")
+            self.assertTrue(graphed.shapes())
+
     def test_trees_keywords_and_modules(self):
         class Two(torch.nn.Module):
             def forward(self, pair, scale=None):

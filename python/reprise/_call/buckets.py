@@ -170,6 +170,9 @@ class Bucketed:
             return self._first(call, args, kwargs)
         if kind.refused is not None:
             return self._fn(*args, **kwargs)
+        why = self._why_unpadded(call)
+        if why is not None:
+            return self._eager(args, kwargs, why)
         self._note(call)
         args_padded, kwargs_padded, leaves = call.padded(self._torch)
         made, spec = flatten(super().__call__(*args_padded, **kwargs_padded))
@@ -179,6 +182,20 @@ class Bucketed:
         for i in kind.written:
             call.bring_back(i, leaves[i])
         return unflatten(spec, [self._cut(call, leaf, places) for leaf, places in zip(made, kind.results)])
+
+    def _why_unpadded(self, call):
+        """Why a call's arguments may not be padded, which takes others in their place; None: they may be."""
+        torch = self._torch
+        if self._own_among(call.leaves):
+            self.look_ahead()  # one that is gone may have had the same id
+            if self._own_among(call.leaves):
+                return ("an argument that would be padded is a tensor that it reads beside them too. Pass another one, "
+                        "or read it from the argument")
+        asked = self._reads.asked()
+        is_split = torch.is_grad_enabled() and self._grad != "whole"
+        found = (self._reads.refusal(asked, leaf, is_split, True) for leaf in call.leaves
+                 if isinstance(leaf, torch.Tensor) and not (asked.is_nothing and not leaf.__dict__))
+        return next(filter(None, found), None)
 
     def _first(self, call, args, kwargs):
         """An eager call at its true sizes, which tells of its kind."""

@@ -17,7 +17,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # 
 FOREIGN = frozenset(("torch", "numpy", "triton", "functorch", "reprise", "builtins", "_thread",
                      *sys.stdlib_module_names)) - {"__main__"}
 _ASKERS = frozenset(("getattr", "hasattr", "attrgetter", "__getattribute__", "getattr_static"))
-_EVERYTHING = frozenset(("vars", "__dict__", "asdict", "astuple"))
+_EVERYTHING = frozenset(("vars", "dir", "__dict__", "asdict", "astuple"))
 _LACKS = frozenset(("AttributeError", "Exception", "BaseException"))  # by which code finds that it has none
 _MAKERS = frozenset(("str", "format", "chr"))
 _UNTOLD = _EVERYTHING | {"attrgetter", "__getattribute__", "getattr_static"}

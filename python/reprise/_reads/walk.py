@@ -158,6 +158,8 @@ class Walk(_C.Walk):
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
         self._news = News()
         self._loose = set()     # of Executed.loose what was looked at
+        self._goes_through = False  # does code go through all that objects have, as by vars()?
+        self._gone_through = set()  # ids of their dicts
         self.can_go_on = False
 
     def run(self, *roots):
@@ -216,6 +218,7 @@ class Walk(_C.Walk):
             self.extend(self._news.scopes)
             self._news.ask_locks(self)
             self._drain()
+            self._go_through()
         if self.executed is None or self.takes is not None or self._news.is_loose:
             self.end()
         else:
@@ -226,6 +229,16 @@ class Walk(_C.Walk):
     def has_its_classes(self):
         """Has each class that was met the names that it had?"""
         return all(tuple(scope.names) == self._met_names[kind] for kind, scope in self._classes.items())
+
+    def _go_through(self):
+        """Which attributes objects have, and in which order."""
+        for scope in list(self._scopes) if self._goes_through else ():
+            names = scope.names
+            if type(names) is dict and id(names) not in self._gone_through and (
+                    scope.is_open and names is getattr(scope.object, "__dict__", None)):
+                self._gone_through.add(id(names))
+                self._items(names, scope.path.rstrip("."))
+        self._drain()
 
     def end(self):
         """What was looked at is the program's to drop."""
@@ -526,6 +539,7 @@ class Walk(_C.Walk):
             self._asks_anything(owner)
         elif found.dynamic:
             self._news.asking.append(owner)
+        self._goes_through |= found.dynamic and not found.by_calls
         if MATCHED in found.attributes:
             for kind in self._classes:
                 self._match(kind)
