@@ -400,6 +400,8 @@ static PyMethodDef methods[] = {
     {"forget_switch", rpp_forget_switch, METH_NOARGS, "Forgets the switch that came last."},
     {"learn_order", rpp_learn_order, METH_O, "Is the order of back ends found in the context?"},
     {"ask_switches", rpp_ask_switches, METH_O, "Functions that each call asks beside."},
+    {"ask_modes", rpp_ask_modes, METH_O,
+     "The switch that was learned last is how many modes are on a stack: tells which."},
     {"clean_stack", rpp_clean_stack, METH_O, "Zeros the thread's stack below the caller."},
     {"writing_replays", rpp_writing_replays, METH_NOARGS,
      "How many replays wrote to tensors that are no arguments of theirs."},

@@ -2227,6 +2227,79 @@ def attribute_of_a_module_among_all():
     return lambda x: x * sys.modules["reprise_frozen_settings"].scale, lambda i: setattr(module, "scale", values(i))
 
 
+# ---- What PyTorch has of the program's ------------------------------------------------------------------
+
+class Held:
+    """What a program keeps."""
+
+    def __init__(self, w):
+        self.w = w
+
+
+@kind()
+def device_that_is_the_default():
+    """There is a mode on PyTorch's stack at each call, which is another one."""
+    now = [0]
+
+    def around(call):
+        def called(x):
+            with torch.device("cuda" if now[0] // 3 == 1 else "cpu"):
+                return call(x)
+        called.shapes = getattr(call, "shapes", None)
+        return called
+
+    def fn(x):
+        return x * (2.0 if torch.ones(1).is_cuda else 1.0)
+    fn.around = around
+    return fn, lambda i: now.__setitem__(0, i)
+
+
+@kind()
+def gradient_that_a_tensor_gets():
+    held, grad = Held(weight().requires_grad_()), weight()
+    return lambda x: x * (1.0 if held.w.grad is None else 2.0), lambda i: setattr(
+        held.w, "grad", grad if i // 3 == 1 else None)
+
+
+@kind()
+def gradients_of_tensors_in_a_list():
+    weights = [weight().requires_grad_() for _ in range(2)]
+    grads = [torch.full_like(weights[0], number) for number in (1.0, 2.0)]
+
+    def change(i):
+        for w in weights:
+            w.grad = grads[i // 3 == 1]
+    return lambda x: x @ sum(w.grad for w in weights), change
+
+
+@kind()
+def attribute_of_a_tensors_class():
+    class Scaled(torch.Tensor):
+        scale = 1.0
+
+        @classmethod
+        def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+            made = super().__torch_function__(function, kinds, args, kwargs or {})
+            return made.as_subclass(torch.Tensor) * cls.scale if function is torch.matmul else made
+    w = weight().as_subclass(Scaled)
+    return lambda x: torch.matmul(x, w), lambda i: setattr(Scaled, "scale", values(i))
+
+
+@kind()
+def graph_module_that_is_recompiled():
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return torch.relu(x) + 1.0
+    traced = torch.fx.symbolic_trace(Module())
+
+    def change(i):
+        if i % 3 == 0:
+            node = next(node for node in traced.graph.nodes if node.op == "call_function")
+            node.target = torch.tanh if i // 3 == 1 else torch.relu
+            traced.recompile()
+    return lambda x: traced(x), change
+
+
 # ---- What code asks of its arguments -----------------------------------------------------------------
 
 def now_and_then(one, other):
@@ -2482,13 +2555,6 @@ def an_argument_that_a_dict_has():
 
 
 # ---- Arguments that are read beside them ----------------------------------------------------------------
-
-class Held:
-    """What a program keeps."""
-
-    def __init__(self, w):
-        self.w = w
-
 
 @kind()
 def an_argument_that_is_read_too():

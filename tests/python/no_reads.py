@@ -60,6 +60,10 @@ class NoReads:
         return {}
 
     @staticmethod
+    def asks_for_gradients():
+        return False
+
+    @staticmethod
     def snapshot():
         return [], []
 

@@ -14,10 +14,12 @@ static struct {
         ask_function get;
         int a, b;
         uint64_t mask;
+        bool is_stack; /* how many modes are on one */
     } list[RPP_MOST_SWITCHES];
     const char *context; /* PyTorch's, which lives as long as it */
     size_t order_at, order_words;
     PyObject *asked; /* a tuple of functions */
+    PyObject *modes; /* what tells which modes are on the stacks */
 } state;
 
 static uint64_t value_of(size_t i)
@@ -44,6 +46,7 @@ PyObject *rpp_learn_context(PyObject *module, PyObject *args)
     memcpy(&find, &found, sizeof found);
     state.count = state.order_words = 0;
     Py_CLEAR(state.asked);
+    Py_CLEAR(state.modes);
     state.context = found ? find() : NULL;
     return PyBool_FromLong(state.context != NULL);
 }
@@ -63,6 +66,7 @@ PyObject *rpp_learn_switch(PyObject *module, PyObject *args)
         return Py_NewRef(Py_None);
     size_t i = state.count++;
     memcpy(&state.list[i].get, &found, sizeof found);
+    state.list[i].is_stack = false;
     state.list[i].a = a;
     state.list[i].b = b;
     state.list[i].mask = bytes >= 8 ? UINT64_MAX : (1ULL << (8 * bytes)) - 1;
@@ -97,6 +101,20 @@ PyObject *rpp_learn_order(PyObject *module, PyObject *order)
         }
     state.order_words = places == 1 ? count : 0;
     return PyErr_Occurred() ? NULL : PyBool_FromLong(places == 1);
+}
+
+/* ask_modes(function): the switch that was learned last is how many modes are on a stack. The function tells which
+ * there are, and is asked where there are any. */
+PyObject *rpp_ask_modes(PyObject *module, PyObject *function)
+{
+    rpp_assert_gil();
+    (void)module;
+    if (state.count)
+        state.list[state.count - 1].is_stack = true;
+    PyObject *old = state.modes;
+    state.modes = Py_NewRef(function);
+    Py_XDECREF(old);
+    return Py_NewRef(Py_None);
 }
 
 /* ask_switches(functions): a tuple of those that Python has to be asked through. */
@@ -139,6 +157,32 @@ static bool answers_hold(PyObject *known)
     return same;
 }
 
+static bool any_modes(const struct rpp_switches *switches)
+{
+    for (size_t i = 0; i < state.count; i++)
+        if (state.list[i].is_stack && switches->values[i])
+            return true;
+    return false;
+}
+
+/* Which modes are on the stacks, new; NULL with an exception set. */
+static PyObject *modes_now(void)
+{
+    PyObject *modes = Py_NewRef(state.modes), *found = PyObject_CallObject(modes, NULL);
+    Py_DECREF(modes);
+    return found;
+}
+
+static bool modes_hold(PyObject *known)
+{
+    PyObject *held = Py_NewRef(known), *now = modes_now();
+    bool same = now && PyObject_RichCompareBool(now, held, Py_EQ) == 1;
+    Py_XDECREF(now);
+    Py_DECREF(held);
+    PyErr_Clear();
+    return same;
+}
+
 int rpp_switches_note(struct rpp_switches *switches)
 {
     rpp_assert_gil();
@@ -152,7 +196,10 @@ int rpp_switches_note(struct rpp_switches *switches)
         switches->values[i] = value_of(i);
     if (state.order_words)
         memcpy(switches->order, state.context + state.order_at, 4 * state.order_words);
-    return 0;
+    if (!any_modes(switches))
+        return 0;
+    switches->modes = modes_now();
+    return switches->modes ? 0 : -1;
 }
 
 bool rpp_switches_hold(const struct rpp_switches *switches)
@@ -166,13 +213,16 @@ bool rpp_switches_hold(const struct rpp_switches *switches)
     if (state.order_words &&
         memcmp(switches->order, state.context + state.order_at, 4 * state.order_words) != 0)
         return false;
+    if (any_modes(switches) && (!switches->modes || !modes_hold(switches->modes)))
+        return false;
     return !state.asked || PyTuple_Size(state.asked) == 0 || answers_hold(switches->answers);
 }
 
 void rpp_switches_drop(struct rpp_switches *switches)
 {
     rpp_assert_gil();
-    PyObject *answers = switches->answers;
+    PyObject *answers = switches->answers, *modes = switches->modes;
     *switches = (struct rpp_switches){0};
     Py_XDECREF(answers);
+    Py_XDECREF(modes);
 }

@@ -4,7 +4,7 @@
  * are on its stacks, which every operator goes by. Asked in each call: through the functions of
  * PyTorch that Python's own answer comes from, found by their names, 2 ns each. _reads/switches.py
  * says which, compares the answers with Python's, and names what has to be asked through Python
- * instead.
+ * instead. Which modes are on a stack is asked through Python where there are any.
  *
  * Guarded by the GIL.
  */
@@ -20,6 +20,7 @@ struct rpp_switches {
     uint64_t values[RPP_MOST_SWITCHES];
     int32_t order[RPP_ORDER_WORDS];
     PyObject *answers; /* of what Python is asked; NULL: nothing was noted */
+    PyObject *modes;   /* which are on the stacks; NULL: none */
 };
 
 /* Notes how all stand; -1 with an exception set. The switches are zeroed or dropped before. */
@@ -34,5 +35,6 @@ PyObject *rpp_learn_switch(PyObject *module, PyObject *args);
 PyObject *rpp_forget_switch(PyObject *module, PyObject *unused);
 PyObject *rpp_learn_order(PyObject *module, PyObject *order);
 PyObject *rpp_ask_switches(PyObject *module, PyObject *functions);
+PyObject *rpp_ask_modes(PyObject *module, PyObject *function);
 
 #endif

@@ -782,12 +782,12 @@ class Graphed:
         """The gradients of what the callable may train."""
         watch = self._watch
         fresh = () if self._frozen else watch.modules  # looked at by each call
-        return Gradients(find_params(self._torch, self._fn, watch.params, fresh,
-                                     self._reads.optimizers))
+        known = [*watch.params, *self._reads.leaves()] if self._reads.asks_for_gradients() else watch.params
+        return Gradients(find_params(self._torch, self._fn, known, fresh, self._reads.optimizers))
 
     def _notice_gradients(self, before, touched):
-        """Calls that touch gradients do not do the same where there are none yet."""
-        if touched and not self._trained:
+        """Calls that touch gradients, or ask for them, do not do the same where there are none yet."""
+        if (touched or self._reads.asks_for_gradients()) and before.params and not self._trained:
             self._trained = tuple(before.params)
             self._fast_path.clear()
 

@@ -374,6 +374,14 @@ class Reads:
         found = [] if walk is None else [owner() for kind, _, owner, _, _ in walk.owners if kind == TENSOR]
         return list(filter(_is_there, found))
 
+    def asks_for_gradients(self):
+        """May code ask a tensor for its gradient?"""
+        return self.values.walk is not None and "grad" in self.values.walk.names
+
+    def leaves(self):
+        """Those of tensors() that may have gradients."""
+        return [tensor for tensor in self.tensors() if tensor.is_leaf and not tensor.is_inference()]
+
     def snapshot(self):
         """What there is to compare by `differences`."""
         walk = self.values.walk

@@ -70,12 +70,12 @@ class Switches:
         self.found = 0
         self._learn(torch)
         self.getters += [_guarded(get) for get in (native(torch, name) for name in _SLOW) if get]
+
+    def _learn(self, torch):
         stacks = [native(torch, name) for name in (
             "_len_torch_function_stack", "_get_function_stack_at", "_len_torch_dispatch_stack",
             "_get_dispatch_stack_at")]
         self.stacks = None if None in stacks else stacks
-
-    def _learn(self, torch):
         _C.learn_context(path_of(torch, _CPU))
         for name, library, *question in _FLAGS + _ENUMS + _OTHERS + _STACKS:
             get = native(torch, name)
@@ -83,8 +83,12 @@ class Switches:
                 continue
             if not name.startswith("_len"):
                 self.getters.append(get)
-            self._ask(get, path_of(torch, library), question, (name, *question) not in [
+            is_learned = self._ask(get, path_of(torch, library), question, (name, *question) not in [
                 (n, *q) for n, _, *q in _OTHERS])
+            if name.startswith("_len") and is_learned:
+                _C.ask_modes(self._modes)
+            elif name.startswith("_len"):
+                self.asked.append(self._modes)
         precision = native(torch, "_get_fp32_precision_getter")
         for operation, number in (("conv", 1), ("rnn", 2), ("matmul", 3)) if precision else ():
             self._learn_precision(lambda operation=operation: precision("cuda", operation),
@@ -107,14 +111,15 @@ class Switches:
         self.asked.append(get)
 
     def _ask(self, get, library, question, compared):
-        """The library is asked from now on if it says the same as Python, and Python otherwise."""
+        """The library is asked from now on if it says the same as Python, and Python otherwise. Is it the library?"""
         said = _C.learn_switch(library, *question)
         if said is not None and (not compared or said == _as_int(get())):
             self.found += 1
-            return
+            return True
         if said is not None:
             _C.forget_switch()
         self.asked.append(get)
+        return False
 
     def key(self):
         """How all stand, as a part of a call's key."""

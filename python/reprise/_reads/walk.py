@@ -780,6 +780,7 @@ class Walk(_C.Walk):
     def _tensor(self, tensor, path):
         torch = self.torch
         self._beside(tensor, path)
+        self._meet_class(type(tensor))  # which may say what its operators do
         if self.executed is not None:
             self._news.tensors.append((weakref.ref(tensor), path))
         try:
@@ -976,10 +977,8 @@ class Walk(_C.Walk):
         function = self.torch.autograd.Function
         for one in kind.__mro__:
             own = one.__module__.startswith("torch.nn.") and one.__name__ != "Module"
-            if one in self._classes or (is_foreign_module(one.__module__) and not own):
-                continue
-            names = dict_of_class(one)
-            if names is None:
+            names = None if one in self._classes else dict_of_class(one)
+            if names is None or (is_foreign_module(one.__module__) and not own and not _is_made_anew(names)):
                 continue
             dunders = {n for n, v in names.items() if n.startswith("__") and not own and
                        n not in _SKIPPED_DUNDERS and isinstance(v, (types.FunctionType, classmethod))}
@@ -1238,6 +1237,12 @@ class News:
             tensor = reference()
             if tensor is not None:
                 walk._beside(tensor, path, self.done.get(id(tensor), ()))
+
+
+def _is_made_anew(names):
+    """Has a class of PyTorch's, by its dict, a forward that the program had it make, as torch.fx does?"""
+    code = getattr(names.get("forward"), "__code__", None)
+    return code is not None and not is_foreign_file(code.co_filename)
 
 
 def _is_simple_to_compare(value):
