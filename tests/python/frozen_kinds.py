@@ -34,6 +34,7 @@ import types
 import weakref
 
 import torch
+import torch.utils._python_dispatch
 
 import reprise
 from torch.nn import Parameter
@@ -2252,6 +2253,47 @@ def device_that_is_the_default():
         return x * (2.0 if torch.ones(1).is_cuda else 1.0)
     fn.around = around
     return fn, lambda i: now.__setitem__(0, i)
+
+
+def under(mode):
+    """As a kind's function: its middle calls are made under a mode."""
+    now = [0]
+
+    def around(call):
+        def called(x):
+            with mode() if now[0] // 3 == 1 else contextlib.nullcontext():
+                return call(x)
+        called.shapes = getattr(call, "shapes", None)
+        return called
+
+    def fn(x):
+        return torch.tanh(x)
+    fn.around = around
+    return fn, lambda i: now.__setitem__(0, i)
+
+
+@kind(refused="called under modes of PyTorch's")
+def mode_that_sees_functions():
+    class Doubles(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, kinds, args=(), kwargs=None):
+            made = function(*args, **(kwargs or {}))
+            return made * 2.0 if function is torch.tanh else made
+    return under(Doubles)
+
+
+@kind(refused="called under modes of PyTorch's")
+def mode_that_sees_operators():
+    """Its state is another one in each call."""
+    class Scales(torch.utils._python_dispatch.TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, function, kinds, args=(), kwargs=None):
+            made = function(*args, **(kwargs or {}))
+            Scales.calls += function is torch.ops.aten.tanh.default
+            return made * Scales.calls if function is torch.ops.aten.tanh.default else made
+
+    made = Scales()
+    return under(lambda: made)
 
 
 @kind()

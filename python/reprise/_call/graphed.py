@@ -60,6 +60,8 @@ TRANSFORMED = ("it is called within a transformation of torch.func (vmap, grad, 
 HOOKED = ("it is called under hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks, save_on_cpu, or a "
           "checkpoint around the call), which see nothing of what a graph keeps for its backward pass. Graph the "
           "function that calls it under them instead")
+MODED = ("it is called under modes of PyTorch's (a TorchFunctionMode or TorchDispatchMode, as FlopCounterMode is one), "
+         "which see each operator of an eager call and none of a graph. Enter them within the function")
 ATTEMPTS = 2  # captures of a shape that may fail before it stays eager
 MOST_COLD = 8  # and beside these on threads that never ran the callable
 MOST_MISFITS = 8  # calls that find other Python state than a graph is right for, before it goes
@@ -260,6 +262,8 @@ class Graphed:
         private = torch_private.of(self._torch)
         if private.transforms():
             return TRANSFORMED
+        if self._reads.switches.sees_operators():
+            return MODED
         return HOOKED if self._torch.is_grad_enabled() and private.saves_elsewhere() else None
 
     def _eager_aside(self, args, kwargs, why):

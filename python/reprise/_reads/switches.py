@@ -44,6 +44,7 @@ _OTHERS = (
 )
 _STACKS = (("_len_torch_function_stack", _CPU, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", 0, 0, 8),
            ("_len_torch_dispatch_stack", _C10, "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", 0, 0, 8))
+_COMPILERS = ("torch._functorch.", "torch._inductor.", "torch._dynamo.")  # modules of modes
 _PRECISION = "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE"
 _DTYPE = "_ZN3c1031get_default_dtype_as_scalartypeEv"
 # Only for keys: what these say is in others that each call asks for. They raise where the older and
@@ -124,6 +125,12 @@ class Switches:
     def key(self):
         """How all stand, as a part of a call's key."""
         return (*[get() for get in self.getters], self._modes())
+
+    def sees_operators(self):
+        """Is a mode on the stacks which sees each operator of an eager call? One that a compiler pushes looks at what it
+        compiled alone."""
+        return any(type(key) is _ModeKey and not type(key.mode).__module__.startswith(_COMPILERS)
+                   for key in self._modes() or ())
 
     def _modes(self):
         """What is on the stacks of PyTorch's modes, which see each operator of an eager call."""
