@@ -253,7 +253,8 @@ class Run:
         self._counts = [_position(it) for it, _ in self.iterators]
         if not self.hears:
             return self
-        self._put_back = _askers_told(self) if self.refuses else None
+        asks = self.refuses and not torch_private.frames_compiled()  # compiled code would be compiled anew for it
+        self._put_back = _askers_told(self) if asks else None
         self._end = _monitor(self) if hasattr(sys, "monitoring") else None
         if self._end is None:
             self.executed.asked = None

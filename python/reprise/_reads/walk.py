@@ -60,7 +60,8 @@ _OF_PARTIAL = ("func", "args", "keywords")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _LEVEL = "_current_level"
-_LOGGER = ("level", "disabled", "propagate", "parent", "handlers")  # what tells whether it logs, of those above it too
+_LOGGER = ("level", "disabled", "propagate", "parent")  # what tells whether it logs, of those above it too
+_HANDLERS = frozenset(("handlers", "hasHandlers"))  # lists, which are looked at in each call
 
 
 Same = _C.Same  # an object by its identity; it lives as long as this
@@ -459,8 +460,9 @@ class Walk(_C.Walk):
     def _logger_reads(self, logger, path):
         manager = logger.manager
         self._own_held(manager, ("_disable",) if "_disable" in vars(manager) else ("disable",), f"{path}.manager")
+        names = _LOGGER if _HANDLERS.isdisjoint(self.names) else (*_LOGGER, "handlers")
         while logger is not None:
-            self._own_held(logger, _LOGGER, path)
+            self._own_held(logger, names, path)
             logger, path = logger.parent, f"{path}.parent"
 
     def _own_held(self, object, names, path):
