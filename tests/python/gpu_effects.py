@@ -7,6 +7,7 @@ import collections
 import contextlib
 import gc
 import io
+import operator
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ import torch
 import reprise
 from reprise import _C
 from reprise._effects.effects import Effects
+from reprise._reads import runs
 from training_steps import need_transformers
 from unseen import Unseen
 
@@ -1072,6 +1074,35 @@ class Lines(unittest.TestCase):
         self.assertEqual(replays, 3)
         self.assertEqual(stream.getvalue(), "other\n" * lines[0])
         self.assertEqual([out for out, _ in found], ["own\n"] * 4)
+
+
+class Askers(unittest.TestCase):
+    def test_runs_of_several_threads_leave_pythons_own_behind(self):
+        """Whichever ends first; and each is told of its own thread."""
+        def ask(what):
+            getattr(self, "of_" + what, None)
+        own = [getattr(builtins, name) for name in ("getattr", "hasattr", "id")]
+        begun, ended, seen = threading.Event(), threading.Event(), []
+
+        def other():
+            with runs.Run(runs.Executed(), refuses=True) as run:
+                ask("other")
+                begun.set()
+                ended.wait(10)
+                ask("later")
+            seen.append(run.executed.made)
+        thread = threading.Thread(target=other)
+        with runs.Run(runs.Executed(), refuses=True) as run:
+            thread.start()
+            self.assertTrue(begun.wait(10))
+            ask("this")
+        ended.set()
+        thread.join()
+        self.assertTrue(all(map(operator.is_, own, (builtins.getattr, builtins.hasattr, builtins.id))))
+        self.assertLessEqual({"of_this"}, run.executed.made)
+        self.assertFalse({"of_other", "of_later"} & run.executed.made)
+        self.assertLessEqual({"of_other", "of_later"}, seen[0])
+        self.assertNotIn("of_this", seen[0])
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ struct told {
     PyObject *words;             /* a frozenset: names that functions with effects have */
     PyObject *answer;            /* to an event of code that no more is to be told of */
     PyObject *begins;            /* likewise about code that begins */
-    PyObject *is_quiet, *is_idle, *makes_names,
-        *is_harmless; /* functions: of a code object; the last
-                                                                 of a type, and as what */
+    PyObject *is_quiet, *is_idle, *makes_names; /* functions: of a code object */
+    PyObject *is_harmless;                      /* of a type, and as what */
     PyTypeObject *function, *method, *builtin, *descriptor, *wrapper;
     PyObject *get, *has;   /* getattr, hasattr */
     struct rpp_seen quiet; /* code objects of which a profile was told all that there is */

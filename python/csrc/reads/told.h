@@ -8,9 +8,8 @@
  *                  about: of none
  *     code         is asked about once in a process: whose it is, and whether it makes names to ask for
  *
- * Objects that are called are not kept, but for classes as long as a run is told of: what a run drops
- * is gone. Code objects are kept, some thousands. Guarded by the
- * GIL.
+ * Objects that are called are not kept, but for classes as long as a run is told of: what a run
+ * drops is gone. Code objects are kept, some thousands. Guarded by the GIL.
  */
 #ifndef REPRISE_PYTHON_TOLD_H
 #define REPRISE_PYTHON_TOLD_H

@@ -603,38 +603,84 @@ def _profile(run):
     return end
 
 
-def _askers_told(run):
-    """What interpreters tell of a call is its first argument at most. While a run of a capture lasts, functions stand
-    for getattr and hasattr that note names which code makes, and one for id that notes what stands in for an argument.
-    Returns what ends that. Compilers, who would take them in, find Python's own."""
-    found = {name: getattr(builtins, name) for name in ("getattr", "hasattr", "id")}
+class _Askers:
+    """What interpreters tell of a call is its first argument at most. While runs of captures last, functions stand for
+    getattr and hasattr that note names which code makes, and one for id that notes what stands in for an argument.
+    They are the same for all runs, of which several threads may have some at once."""
 
-    def told(ask):
+    NAMES = ("getattr", "hasattr", "id")
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._runs = []  # replaced, never changed: whoever is asked goes through it
+        self._noting = set()  # threads: what a note asks for itself is none of a run's
+        self._found = {}  # what they stand for
+        self._ours = {}
+
+    def _told(self, ask):
         def asking(*args):
-            if len(args) > 1 and type(args[1]) is str and threading.get_ident() == run.thread:
-                run.executed.note_name(sys._getframe(1).f_code, ask, args[0], args[1])
+            if len(args) > 1 and type(args[1]) is str:
+                self._note(lambda run, frame: run.executed.note_name(frame.f_code, ask, args[0], args[1]))
             return ask(*args)
         return asking
 
-    def id_told(*args, find=found["id"]):
-        number = find(*args)
-        if number in run.given and threading.get_ident() == run.thread:
-            run.executed.note_id(sys._getframe(1))
-        return number
-    ours = {"getattr": told(found["getattr"]), "hasattr": told(found["hasattr"]), "id": id_told}
+    def _id_told(self, find):
+        def id_told(*args):
+            number = find(*args)
+            self._note(lambda run, frame: number in run.given and run.executed.note_id(frame))
+            return number
+        return id_told
 
-    def replace(before, after):
-        for name in found:
+    def _note(self, note):
+        here = threading.get_ident()
+        if here in self._noting:
+            return
+        self._noting.add(here)
+        try:
+            for run in self._runs:
+                if run.thread == here:
+                    note(run, sys._getframe(2))
+        finally:
+            self._noting.discard(here)
+
+    def begin(self, run):
+        with self._lock:
+            if not self._runs:
+                self._found = {name: getattr(builtins, name) for name in self.NAMES}
+                self._ours = {name: (self._id_told if name == "id" else self._told)(self._found[name])
+                              for name in self.NAMES}
+                self._replace(self._found, self._ours)
+            self._runs = [*self._runs, run]
+
+    def end(self, run):
+        """Does nothing where it ended before."""
+        with self._lock:
+            if run not in self._runs:
+                return
+            self._runs = [other for other in self._runs if other is not run]
+            if not self._runs:
+                self._replace(self._ours, self._found)
+
+    def _replace(self, before, after):
+        for name in self.NAMES:
             if vars(builtins)[name] is before[name]:
                 setattr(builtins, name, after[name])
-    pauses = (lambda: replace(ours, found), lambda: replace(found, ours))
-    replace(found, ours)
+
+
+_askers = _Askers()
+
+
+def _askers_told(run):
+    """Notes what a run of a capture asks for, as _Askers has it; returns what ends that. Compilers on its thread, who
+    would take its functions in, find Python's own."""
+    pauses = (lambda: _askers.end(run), lambda: _askers.begin(run))
+    _askers.begin(run)
     _asking.setdefault(run.thread, []).append(pauses)
     torch_private.around_compilations(_paused)
 
     def end():
         _asking[run.thread] = [other for other in _asking.get(run.thread, ()) if other is not pauses]
-        replace(ours, found)
+        _askers.end(run)
     return end
 
 

@@ -26,9 +26,8 @@ struct rpi_comparison {
         RPI_VEC(uint64_t); /* addresses of heaps that nodes name, the same in both captures;
                               unsorted, repeated */
     } outside;
-    struct rpi_addresses
-        tabled;  /* addresses of others in what nodes copy from the host; repeated */
-    bool hidden; /* nodes may hold addresses that cannot be read */
+    struct rpi_addresses tabled; /* of others, in what nodes copy from the host; repeated */
+    bool hidden;                 /* nodes may hold addresses that cannot be read */
 };
 
 /* What a node of another capture would have to agree with. Both parameters were read from nodes of

@@ -36,8 +36,9 @@ struct rpi_rehearsal {
 /* Where a rehearsal has its memory. */
 struct rpi_rehearse_where {
     bool apart; /* arguments are at other distances from each other, and from the blocks */
-    /* NULL, or what an earlier record gave to the arguments, then to the blocks: each block is as far from round addresses as it was
-     * there. Libraries round the address of a workspace up, and use what lies behind. */
+    /* NULL, or what an earlier record gave to the arguments, then to the blocks: each block is as far
+     * from round addresses as it was there. Libraries round the address of a workspace up, and use
+     * what lies behind. */
     const struct rpi_addresses *like;
 };
 
