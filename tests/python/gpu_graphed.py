@@ -526,6 +526,7 @@ class Inference(unittest.TestCase):
             for x, out in pairs:
                 self.assertTrue(torch.equal(out, net(x)))
 
+    @needs.triton
     def test_compiled(self):
         net = mlp().eval()
         compiled = torch.compile(net, dynamic=False)

@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 
+import needs
 import reprise
 from reprise._reads import reads
 from training_steps import mlp, whole_step
@@ -195,6 +196,7 @@ class Choices(unittest.TestCase):
         self.assertEqual(choice_of(made)["choice"], "graph")
         self.assertEqual(len(made.shapes()), 1)
 
+    @needs.triton
     def test_compiled(self):
         net = mlp().eval()
         compiled = HeldUp(torch.compile(net, dynamic=False)).eval()

@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import needs
 import reprise
 from reprise._shapes.split import Split
 from training_steps import need_transformers
@@ -402,6 +403,7 @@ class Hooks(Case):
                 return self.with_nodes(way)
         self.same(program)
 
+    @needs.recurrent_nets
     def test_hooks_of_the_parameters_of_a_recurrent_net(self):
         """Whose module has a list of them too."""
         class Net(torch.nn.Module):

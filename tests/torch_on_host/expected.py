@@ -114,7 +114,6 @@ KNOWN = {
     },
     "gpu_gradients.py": {"test_sparse_gradients_stay_eager": _SORTED},
     "gpu_graphed.py": {
-        "test_compiled": "torch.compile needs Triton's compiler",
         "test_convolution_and_attention": "the fused attention kernels do nothing here",
     },
     "gpu_homes.py": {"test_sparse_gradients_beside_dense_ones_of_a_graph": _SORTED},
