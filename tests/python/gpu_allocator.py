@@ -50,6 +50,14 @@ def comes(holds, seconds=20):
     return held
 
 
+def mapped(pointer):
+    """(begin, bytes) of the driver's allocation that a pointer is in, None where it is in none."""
+    begin, size = ctypes.c_uint64(), ctypes.c_size_t()
+    driver = ctypes.CDLL("libcuda.so.1")
+    failed = driver.cuMemGetAddressRange_v2(ctypes.byref(begin), ctypes.byref(size), ctypes.c_uint64(pointer))
+    return None if failed else (begin.value, size.value)
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         gc.collect()
@@ -671,18 +679,16 @@ class Statistics(Case):
         before, pointers = accumulated(), []
         torch.cuda.caching_allocator_enable(False)
         try:
-            free = torch.cuda.mem_get_info()[0]
             for _ in range(3):
                 pointers.append(torch.cuda.caching_allocator_alloc(8 * MIB))
-            self.assertEqual(len(set(pointers)), 3)
-            self.assertLessEqual(torch.cuda.mem_get_info()[0], free - 24 * MIB)
+            self.assertEqual([mapped(pointer) for pointer in pointers], [(p, 8 * MIB) for p in pointers])
             tensor = of_bytes(1000, 7)
             self.assertEqual(tensor.sum().item(), 7000)
             del tensor
             for pointer in pointers:
                 torch.cuda.caching_allocator_delete(pointer)
             self.assertEqual(accumulated(), before)
-            self.assertTrue(comes(lambda: torch.cuda.mem_get_info()[0] > free - 8 * MIB))
+            self.assertEqual([mapped(pointer) for pointer in pointers], [None] * 3)
         finally:
             torch.cuda.caching_allocator_enable(True)
         torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(MIB))
