@@ -1438,7 +1438,6 @@ class Effects(unittest.TestCase):
         for executed in (outer, inner) if hasattr(sys, "monitoring") else ():
             self.assertIn(runs.place_of(helper.__code__), executed)
 
-
     def test_what_looks_at_a_run_is_no_part_of_it(self):
         run = runs.Run(runs.Executed(), refuses=True)
         with run:
@@ -1446,6 +1445,49 @@ class Effects(unittest.TestCase):
             time.time()
         with self.assertRaises(runs.Effect), run:
             run.ending(lambda placed: time.time())(None)
+
+    def told_until(self, begin, end):
+        """What the interpreter tells of goes on living while Python is asked, though the run ends meanwhile. begin(told)
+        registers what tells, and end() takes it back."""
+        lived = []
+
+        class Answer:
+            pass
+
+        def asked(*_):
+            end()
+            lived.append(answer() is not None)
+            return True
+        kept = Answer()
+        answer = weakref.ref(kept)
+        told = _C.Told(asked, frozenset(), kept, asked, (asked, asked, asked), asked, runs._KINDS, (getattr, hasattr))
+        del kept
+        begin(told)
+        del told
+        eval("len('a fresh piece of code')")
+        end()
+        self.assertEqual(lived[:1], [True])
+        self.assertIsNone(answer())
+
+    def test_a_run_that_ends_while_its_profile_is_told(self):
+        self.told_until(lambda told: sys.setprofile(told.profile), lambda: sys.setprofile(None))
+
+    @unittest.skipUnless(hasattr(sys, "monitoring"), "CPython has no sys.monitoring")
+    def test_a_run_that_ends_while_an_event_is_told(self):
+        tool, events = sys.monitoring.PROFILER_ID, sys.monitoring.events
+        sys.monitoring.use_tool_id(tool, "test")
+        self.addCleanup(sys.monitoring.free_tool_id, tool)
+
+        def end():
+            sys.monitoring.set_events(tool, 0)
+            sys.monitoring.register_callback(tool, events.PY_START, None)
+            sys.monitoring.register_callback(tool, events.CALL, None)
+        for event, name in ((events.PY_START, "start"), (events.CALL, "call")):
+            with self.subTest(name):
+                def begin(told, event=event, name=name):
+                    sys.monitoring.register_callback(tool, event, getattr(told, name))
+                    sys.monitoring.set_events(tool, event)
+                self.told_until(begin, end)
 
 
 class New(unittest.TestCase):

@@ -137,10 +137,8 @@ static PyObject *ask(PyObject *function, PyObject *const *args, Py_ssize_t count
     return answer;
 }
 
-/* call(code, offset, function, first), as sys.monitoring calls it. */
-static PyObject *told_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *tell_call(struct told *told, PyObject *const *args, Py_ssize_t count)
 {
-    struct told *told = (struct told *)self;
     if (count != 4)
         return PyErr_Format(PyExc_TypeError, "call takes what sys.monitoring gives");
     int done = told_of_code(&calls_are_quiet, told->is_quiet, args[0]);
@@ -156,10 +154,8 @@ static PyObject *told_call(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return ask(told->ask, args, count);
 }
 
-/* start(code, offset), likewise. */
-static PyObject *told_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *tell_start(struct told *told, PyObject *const *args, Py_ssize_t count)
 {
-    struct told *told = (struct told *)self;
     if (count != 2)
         return PyErr_Format(PyExc_TypeError, "start takes what sys.monitoring gives");
     int idle = told_of_code(&is_told_of_no_more, told->is_idle, args[0]);
@@ -191,10 +187,8 @@ static PyObject *begins(struct told *told, PyObject *const *args)
     return said;
 }
 
-/* profile(frame, event, argument), as sys.setprofile calls it. */
-static PyObject *told_profile(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *tell_profile(struct told *told, PyObject *const *args, Py_ssize_t count)
 {
-    struct told *told = (struct told *)self;
     if (count != 3)
         return PyErr_Format(PyExc_TypeError, "profile takes what sys.setprofile gives");
     if (is_word(args[1], says.call))
@@ -205,6 +199,35 @@ static PyObject *told_profile(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (done != 0)
         return done < 0 ? NULL : Py_NewRef(Py_None);
     return ask(told->ask, args, count);
+}
+
+/* ---- What the interpreter calls -------------------------------------------------------------- */
+
+typedef PyObject *entry(struct told *told, PyObject *const *args, Py_ssize_t count);
+
+/* The interpreter holds no reference to what it calls, and while Python is asked another thread may end
+ * the run. */
+static PyObject *held(PyObject *self, entry *tell, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *kept = Py_NewRef(self);
+    PyObject *answer = tell((struct told *)kept, args, count);
+    Py_DECREF(kept);
+    return answer;
+}
+
+static PyObject *told_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return held(self, tell_call, args, count);
+}
+
+static PyObject *told_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return held(self, tell_start, args, count);
+}
+
+static PyObject *told_profile(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    return held(self, tell_profile, args, count);
 }
 
 /* ---- The type ------------------------------------------------------------------------------ */
