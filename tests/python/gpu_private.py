@@ -19,7 +19,7 @@ if INSTALL:
 
 PROGRAM = """
 import sys, warnings, torch
-{fault}
+exec({fault!r})  # one line, as warnings tell lines
 import reprise
 dropout = torch.nn.functional.dropout
 with warnings.catch_warnings(record=True) as caught:
