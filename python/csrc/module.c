@@ -402,6 +402,8 @@ static PyMethodDef methods[] = {
     {"ask_switches", rpp_ask_switches, METH_O, "Functions that each call asks beside."},
     {"ask_modes", rpp_ask_modes, METH_O,
      "The switch that was learned last is how many modes are on a stack: tells which."},
+    {"tables_lie_on_heap", rpp_tables_lie_on_heap, METH_O,
+     "tables_lie_on_heap(bool): does PyTorch make tables of tensors there? Then runs get zeros."},
     {"clean_stack", rpp_clean_stack, METH_O, "Zeros the thread's stack below the caller."},
     {"writing_replays", rpp_writing_replays, METH_NOARGS,
      "How many replays wrote to tensors that are no arguments of theirs."},

@@ -84,10 +84,22 @@ PyObject *rpp_clean_stack(PyObject *module, PyObject *unused)
  * what a table holds come the addresses that an earlier one left there. During a run malloc gives
  * zeros instead, to every thread; glibc has a setting for that, which a program may use itself.
  * Blocks of up to 1,032 bytes come from a cache that the setting does not reach, and no table is so
- * small. */
+ * small. It is dear where kernels are loaded meanwhile, as the driver allocates much then. */
+static bool tables_lie_on_heap = true;
+
+PyObject *rpp_tables_lie_on_heap(PyObject *module, PyObject *whether)
+{
+    rpp_assert_gil();
+    (void)module;
+    tables_lie_on_heap = whether == Py_True;
+    return Py_NewRef(Py_None);
+}
+
 static void zero_fresh_memory(bool on)
 {
 #ifdef M_PERTURB
+    if (!tables_lie_on_heap)
+        return;
     const char *own = getenv("MALLOC_PERTURB_");
     mallopt(M_PERTURB, on ? ZEROS_FROM_MALLOC : own ? atoi(own) : 0);
 #else

@@ -19,6 +19,7 @@ PyObject *rpp_call_begun(PyObject *module, PyObject *unused);
 PyObject *rpp_call_ended(PyObject *module, PyObject *args);
 /* Overwrites the stack below the caller. */
 PyObject *rpp_clean_stack(PyObject *module, PyObject *unused);
+PyObject *rpp_tables_lie_on_heap(PyObject *module, PyObject *whether);
 
 /* Estimate.add: (pool, callable, args, results, name) */
 PyObject *rpp_estimate_add(struct rp_estimate *estimate, PyObject *args);

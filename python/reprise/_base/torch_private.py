@@ -223,6 +223,8 @@ class Private:
         self.pools_have_one_use = version < (2, 11)
         # Since 2.14 reset() undoes all of a capture that failed to end.
         self.resets_failed = version >= (2, 14)
+        # Since 2.14 tables of tensors, which are parameters of kernels, lie on the heap.
+        _C.tables_lie_on_heap(version >= (2, 14))
         # 2.13 tells the allocator that a capture is over before it ends it.
         self.ends_pool_first = (2, 13) <= version < (2, 14)
 
