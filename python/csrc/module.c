@@ -375,6 +375,11 @@ static PyMethodDef methods[] = {
      "where tensors have them?"},
     {"learn_function", rpp_learn_function, METH_VARARGS,
      "learn_function(function with all parts, its size): is it known where functions have them?"},
+    {"learn_words", rpp_learn_words, METH_VARARGS,
+     "learn_words(object, its size, names): of how many is it known where functions or classes "
+     "have them?"},
+    {"learn_count", rpp_learn_count, METH_VARARGS,
+     "learn_count(module, ask, step): is it known which word of the module's state ask() gives?"},
     {"parts_of", rpp_parts_of, METH_O,
      "parts_of(function): its code, its defaults and those by name; no audit hook hears of it."},
     {"dict_of_class", rpp_dict_of_class, METH_O,

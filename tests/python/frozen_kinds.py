@@ -5,8 +5,10 @@ Each makes a program anew and returns (fn, change): change(i) is called before c
 arguments for it. What fn reads keeps still for three calls, or else the kind says so.
 """
 
+import abc
 import argparse
 import collections
+import collections.abc
 import configparser
 import contextlib
 import contextvars
@@ -31,6 +33,7 @@ import sys
 import threading
 import time
 import types
+import typing
 import weakref
 
 import torch
@@ -2744,3 +2747,181 @@ def hooks_that_change_what_is_saved():
 @kind(refused="called under hooks of saved tensors", grad=True)
 def what_is_saved_on_the_cpu():
     return hooked(torch.autograd.graph.save_on_cpu)
+
+
+# ---- What classes and functions say of themselves -------------------------------------------------------
+
+class Twice:
+    factor = 2.0
+
+    def scaled(self, x):
+        return x * 2.0
+
+
+class Thrice:
+    factor = 3.0
+
+    def scaled(self, x):
+        return x * 3.0
+
+
+def turns_to(owner, name, before, after):
+    """An attribute is another one in the middle calls."""
+    return lambda i: setattr(owner, name, after if i // 3 == 1 else before)
+
+
+@kind()
+def bases_of_a_class():
+    class Some(Twice):
+        pass
+    n, some = net(), Some()
+    return lambda x: some.scaled(n(x)), turns_to(Some, "__bases__", (Twice,), (Thrice,))
+
+
+@kind()
+def bases_of_a_class_above():
+    class Some(Twice):
+        pass
+
+    class Other(Some):
+        pass
+    n, some = net(), Other()
+    return lambda x: n(x) * some.factor, turns_to(Some, "__bases__", (Twice,), (Thrice,))
+
+
+@kind()
+def bases_of_a_module():
+    class Double(Net):
+        factor = 2.0
+
+    class Triple(Net):
+        factor = 3.0
+
+    class Some(Double):
+        pass
+    return Some(), turns_to(Some, "__bases__", (Double,), (Triple,))
+
+
+@kind()
+def bases_that_are_asked_for():
+    class Some(Twice):
+        pass
+    n, some = net(), Some()
+    return lambda x: n(x) * (2.0 if isinstance(some, Twice) else 1.0), turns_to(
+        Some, "__bases__", (Twice,), (Thrice,))
+
+
+@kind()
+def name_of_a_class():
+    class Some(Net):
+        def forward(self, x):
+            return self.net(x) * (2.0 if self.__class__.__name__ == "Other" else 1.0)
+    return Some(), turns_to(Some, "__name__", "Some", "Other")
+
+
+@kind()
+def qualified_name_of_a_class():
+    class Some:
+        pass
+    n, some = net(), Some()
+    return lambda x: n(x) * len(type(some).__qualname__), turns_to(Some, "__qualname__", "Some", "Other")
+
+
+@kind()
+def classes_below():
+    class Some:
+        pass
+    n = net()
+
+    def change(i):
+        if i == 3:
+            Some.kept = type("Below", (Some,), {})
+    return lambda x: n(x) * (1.0 + len(Some.__subclasses__())), change
+
+
+def of_a_function(name, before, after, scale=len):
+    """A function that another one asks for one of its attributes."""
+    n = net()
+
+    def some(x: float):
+        return x
+    return lambda x: some(n(x)) * scale(getattr(some, name)), turns_to(some, name, before, after)
+
+
+for _name, _before, _after in (("name", "some", "other"), ("qualname", "some", "other"), ("doc", "some", "other"),
+                               ("module", "some", "other"), ("annotations", {"x": float}, {})):
+    def made(name=f"__{_name}__", before=_before, after=_after):
+        return of_a_function(name, before, after)
+    made.__name__ = f"{_name}_of_a_function"
+    kind()(made)
+
+
+@kind()
+def annotation_that_is_written():
+    n = net()
+
+    def some(x: float):
+        return x
+
+    def change(i):
+        some.__annotations__["x"] = int if i // 3 == 1 else float
+    return lambda x: some(n(x)) * (2.0 if typing.get_type_hints(some)["x"] is int else 1.0), change
+
+
+@kind()
+def signature_of_a_function():
+    n = net()
+
+    def some(x):
+        return x
+    return lambda x: some(n(x)) * (1.0 + len(inspect.signature(some).parameters)), turns_to(
+        some, "__signature__", inspect.Signature(), inspect.signature(some))
+
+
+@kind()
+def attributes_of_a_function_that_had_none():
+    n = net()
+
+    def scaled(x):
+        return x * getattr(scaled, "factor", 1.0)
+
+    def change(i):
+        if i >= 3:
+            scaled.__dict__ = {"factor": values(i)}
+    return lambda x: scaled(n(x)), change
+
+
+@kind()
+def class_that_is_registered():
+    class Base(abc.ABC):
+        pass
+    n, some = net(), Twice()
+
+    def change(i):
+        if i == 3:
+            Base.register(Twice)
+    return lambda x: n(x) * (2.0 if isinstance(some, Base) else 1.0), change
+
+
+@kind()
+def class_of_an_argument_that_is_registered():
+    class Some:
+        pass
+    n, some = net(), Some()
+
+    def change(i):
+        if i == 3:
+            collections.abc.Mapping.register(Some)
+        return (some,)
+    return lambda x, some: n(x) * (2.0 if isinstance(some, collections.abc.Mapping) else 1.0), change
+
+
+@kind()
+def names_that_code_writes_down():
+    """What stays as it is keeps no call from a graph: a registry by names, as many libraries have."""
+    n, seen = net(), {"Twice": 2.0, "double": 3.0}
+
+    def double(x):
+        return x * seen[double.__name__]
+    some = Twice()
+    return lambda x: double(n(x)) * seen[type(some).__name__], lambda i: None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a callable reads beside its arguments: that it is found, looked at again, and told by name."""
 
+import abc
 import collections
 import contextvars
 import ctypes
@@ -205,6 +206,41 @@ class Looks(unittest.TestCase):
             self.changes((which, 0, new))
             self.reads.accept(which, 0, new)
             self.assertTrue(self.reads.holds())
+
+    def test_what_functions_and_classes_say_is_words(self):
+        class Above:
+            pass
+
+        class Some(Above):
+            pass
+
+        class Other:
+            pass
+
+        def some(x: int) -> int:
+            return x
+        for owner, names in ((some, _walk.OF_FUNCTIONS), (Some, (*_walk.OF_CLASSES, _walk.BASES))):
+            for name in names:
+                value = getattr(owner, name)
+                other = (Other,) if name == _walk.BASES else {} if type(value) is dict else "other"
+                self.set(ATTRIBUTES, owner, (value,), (name,))
+                self.assertEqual(self.reads.counts(), (1, 0), name)
+                setattr(owner, name, other)
+                self.changes((0, 0, other))
+                setattr(owner, name, value)
+                self.assertTrue(self.reads.holds())
+        self.reads.set([(ATTRIBUTES, 0, int, ("__bases__",), (int.__bases__,))])  # a class that C declares
+        self.assertEqual(self.reads.counts(), (1, 1))
+        self.assertTrue(self.reads.holds())
+
+    def test_how_often_classes_were_registered_is_a_word(self):
+        known = abc.get_cache_token()
+        self.set(CALL, abc.get_cache_token, (known,))
+        self.assertEqual(self.reads.counts(), (1, 0))
+        abc.ABCMeta("Any", (), {}).register(int)
+        self.changes((0, 0, known + 1))
+        self.reads.accept(0, 0, known + 1)
+        self.assertTrue(self.reads.holds())
 
     def test_the_order_of_keys(self):
         def ids(ordered):

@@ -28,7 +28,7 @@ enum kind {
     DICT,
     KINDS
 };
-enum { FUNCTION_PARTS = 3, TENSOR_HOOKS = 2, SIZE_CHANGED = -1 };
+enum { FUNCTION_PARTS = 3, TENSOR_HOOKS = 2, MOST_LEARNED = 16, SIZE_CHANGED = -1 };
 
 struct owner {
     enum kind kind;
@@ -77,6 +77,14 @@ static struct {
     PyObject *tensor;               /* torch.Tensor; likewise */
     PyObject *hook_names[TENSOR_HOOKS];
     size_t hooks_at[TENSOR_HOOKS]; /* as part_at, of a tensor */
+    size_t learned_count;
+    struct learned {
+        PyObject *name;
+        PyTypeObject *type; /* of classes `type`, whatever theirs is */
+        size_t at;
+    } learned[MOST_LEARNED]; /* words of attributes */
+    PyObject *ask_count;     /* what gives the number in this word, for ever; NULL: none is known */
+    const uint64_t *count;
 } python;
 
 /* ---- Values -------------------------------------------------------------------------------- */
@@ -403,12 +411,14 @@ static bool look_at(const struct reads *reads, struct owner *owner, size_t which
 
 /* ---- Words --------------------------------------------------------------------------------- */
 
-enum { HEAD_WORDS = 2, MOST_WORDS_OF_FUNCTION = 24 };
+enum { HEAD_WORDS = 2, MOST_WORDS = 128 };
 
 /* What the word of a value holds: 0 in an empty cell, for defaults that a function lacks, and for hooks
  * that a tensor never had. */
 static uint64_t reference(const struct owner *owner, PyObject *value)
 {
+    if (owner->kind == CALL) /* of a number */
+        return PyLong_AsUnsignedLongLongMask(value);
     bool none_is_missing = owner->kind == FUNCTION || owner->kind == ATTRIBUTES;
     bool is_missing = value == rpp_absent || (none_is_missing && value == Py_None);
     return is_missing ? 0 : (uintptr_t)value;
@@ -419,7 +429,7 @@ static size_t only_word(PyObject *object, size_t count, const PyObject *part)
 {
     const uint64_t *words = (const uint64_t *)(const void *)object;
     size_t found = 0, places = 0;
-    for (size_t at = HEAD_WORDS; at < count && at < MOST_WORDS_OF_FUNCTION; at++)
+    for (size_t at = HEAD_WORDS; at < count && at < MOST_WORDS; at++)
         if (words[at] == (uintptr_t)part) {
             found = at;
             places++;
@@ -455,6 +465,99 @@ PyObject *rpp_learn_function(PyObject *module, PyObject *args)
     return PyBool_FromLong(known == FUNCTION_PARTS);
 }
 
+static PyTypeObject *learned_type(PyObject *object)
+{
+    return PyType_Check(object) ? &PyType_Type : Py_TYPE(object);
+}
+
+/* The word of an object by an attribute's name; 0: it is not known. Classes that C declares are shorter. */
+static size_t learned_at(PyObject *object, const PyObject *name)
+{
+    const PyTypeObject *type = learned_type(object);
+    if (PyType_Check(object) && !(PyType_GetFlags((PyTypeObject *)object) & Py_TPFLAGS_HEAPTYPE))
+        return 0;
+    for (size_t i = 0; i < python.learned_count; i++)
+        if (python.learned[i].name == name && python.learned[i].type == type)
+            return python.learned[i].at;
+    return 0;
+}
+
+/* learn_words(object, the size of its struct, names): a function or a class whose attributes of these names
+ * are nothing twice. How many are known? */
+PyObject *rpp_learn_words(PyObject *module, PyObject *args)
+{
+    rpp_assert_gil();
+    (void)module;
+    PyObject *object, *names;
+    int bytes;
+    if (!PyArg_ParseTuple(args, "OiO!", &object, &bytes, &PyTuple_Type, &names))
+        return NULL;
+    size_t count = (size_t)bytes / sizeof(uint64_t), known = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(names); i++) {
+        PyObject *name = Py_NewRef(PyTuple_GetItem(names, i));
+        PyUnicode_InternInPlace(&name);
+        PyObject *part = PyObject_GetAttr(object, name);
+        size_t at = part ? only_word(object, count, part) : 0;
+        Py_XDECREF(part);
+        if (!part || learned_at(object, name) || at == 0 || python.learned_count == MOST_LEARNED) {
+            Py_DECREF(name);
+            if (!part)
+                return NULL;
+            continue;
+        }
+        python.learned[python.learned_count++] =
+            (struct learned){name, learned_type(object), at}; /* for ever */
+        known++;
+    }
+    return PyLong_FromSize_t(known);
+}
+
+/* The number that a function gives; UINT64_MAX with an exception set. */
+static uint64_t number_of(PyObject *ask)
+{
+    PyObject *number = PyObject_CallObject(ask, NULL);
+    uint64_t value = number ? PyLong_AsUnsignedLongLong(number) : UINT64_MAX;
+    Py_XDECREF(number);
+    return value;
+}
+
+/* Of a module's state the word that holds a number before a step, and that of behind it then; NULL: there is not
+ * one such word, or an exception is set. */
+static const uint64_t *stepped_word(PyObject *module, PyObject *ask, PyObject *step)
+{
+    const PyModuleDef *def = PyModule_GetDef(module);
+    const uint64_t *words = PyModule_GetState(module), *found = NULL;
+    size_t count = def && words ? (size_t)def->m_size / sizeof *words : 0, places = 0;
+    uint64_t before = number_of(ask);
+    PyErr_Clear();
+    for (size_t i = 0; i < count; i++)
+        if (words[i] == before) {
+            found = words + i;
+            places++;
+        }
+    PyObject *stepped = places == 1 ? PyObject_CallObject(step, NULL) : NULL;
+    uint64_t after = stepped ? number_of(ask) : before;
+    Py_XDECREF(stepped);
+    return after != before && !PyErr_Occurred() && *found == after ? found : NULL;
+}
+
+/* learn_count(module, ask, step): step() changes the number that ask() gives. */
+PyObject *rpp_learn_count(PyObject *self, PyObject *args)
+{
+    rpp_assert_gil();
+    (void)self;
+    PyObject *module, *ask, *step;
+    if (!PyArg_ParseTuple(args, "OOO", &module, &ask, &step))
+        return NULL;
+    const uint64_t *word = PyModule_Check(module) ? stepped_word(module, ask, step) : NULL;
+    PyErr_Clear();
+    if (word && !python.ask_count) {
+        python.ask_count = Py_NewRef(ask);
+        python.count = word;
+    }
+    return PyBool_FromLong(word != NULL);
+}
+
 /* learn_hooks(torch.Tensor, a tensor with hooks of both kinds, one without, their size). */
 PyObject *rpp_learn_hooks(PyObject *module, PyObject *args)
 {
@@ -482,15 +585,20 @@ PyObject *rpp_learn_hooks(PyObject *module, PyObject *args)
 }
 
 /* Of a tensor the word that has its hooks of that name; NULL where that is not known. */
-static const uint64_t *hooks_of(const struct owner *owner, size_t i)
+static const uint64_t *hooks_of(const struct owner *owner, PyObject *name)
 {
-    PyObject *name = PyTuple_GetItem(owner->keys, (Py_ssize_t)i);
     for (size_t k = 0; python.tensor && k < TENSOR_HOOKS; k++)
         if (name == python.hook_names[k] && python.hooks_at[k] &&
             PyObject_IsInstance(owner->object, python.tensor) == 1)
             return (const uint64_t *)(const void *)owner->object + python.hooks_at[k];
     PyErr_Clear();
     return NULL;
+}
+
+static const uint64_t *word_of_attribute(const struct owner *owner, PyObject *name)
+{
+    size_t at = learned_at(owner->object, name);
+    return at ? (const uint64_t *)(const void *)owner->object + at : hooks_of(owner, name);
 }
 
 /* CPython 3.11 and later have the dicts of most instances three words before the object. */
@@ -511,8 +619,10 @@ static const uint64_t *word_of(const struct owner *owner, size_t i)
         if (Py_TYPE(owner->object) == python.function)
             return python.attributes_at ? object + python.attributes_at : NULL;
         return PyType_GetFlags(Py_TYPE(owner->object)) & MANAGED_DICT ? object + DICT_WORD : NULL;
+    case CALL:
+        return owner->object == python.ask_count ? python.count : NULL;
     case ATTRIBUTES:
-        return hooks_of(owner, i);
+        return word_of_attribute(owner, PyTuple_GetItem(owner->keys, (Py_ssize_t)i));
     default:
         return NULL;
     }
@@ -524,7 +634,9 @@ static bool add_words(struct owners *owners, struct owner *owner)
     size_t before = owners->words.count, count = value_count(owner);
     for (size_t i = 0; i < count; i++) {
         const uint64_t *at = word_of(owner, i);
-        uint64_t value = reference(owner, value_at(owner, i));
+        uint64_t value = at ? reference(owner, value_at(owner, i)) : 0;
+        if (at && *at == (uintptr_t)value_at(owner, i)) /* a function's text may be None, too */
+            value = *at;
         if (!at || *at != value) {
             rpp_words_cut(&owners->words, before);
             return false;

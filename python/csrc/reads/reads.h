@@ -47,6 +47,10 @@ PyObject *rpp_cell_value(PyObject *cell);
 PyObject *rpp_learn_function(PyObject *module, PyObject *args);
 /* parts_of(function): these, as its attributes would say, which Python's audit hooks hear of. */
 PyObject *rpp_parts_of(PyObject *module, PyObject *function);
+/* Where functions and classes have what attributes of theirs give. */
+PyObject *rpp_learn_words(PyObject *module, PyObject *args);
+/* Where a module of C's has a number that one of its functions gives. */
+PyObject *rpp_learn_count(PyObject *module, PyObject *args);
 /* Where a tensor has its hooks. */
 PyObject *rpp_learn_hooks(PyObject *module, PyObject *args);
 

@@ -7,6 +7,7 @@ string changed, its token does; where anything else did, there is another walk. 
 same number again, so that the graph of a value that comes back is found.
 """
 
+import abc
 import collections
 from contextlib import nullcontext
 import inspect
@@ -24,18 +25,28 @@ from .arguments import Arguments
 from .behind import Behind
 from .runs import Effect, Executed, Run, place_of
 from .values import Unreadable, Values
-from .walk import TENSOR, Same
+from .walk import BASES, OF_CLASSES, OF_FUNCTIONS, TENSOR, Same
 
 MOST_STATES = 1024   # that are told apart; of more the one that was not met for longest is forgotten
 _found: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()  # Reads by the id of a callable
 checks = True  # bench/torch/guards.py turns it off, and nothing else: what is read is frozen then
 
 
-def _probe(one=object(), *, two=None):
+def _probe(one=object(), *, two=None) -> None:
     """All that a function may have, for the extension to find where it does."""
 
 
+class _Probe:
+    """Likewise of a class, whose names differ."""
+
+    __qualname__ = "_probes.Probe"
+
+
+_probe.__qualname__ = "_probes.probe"
 _C.learn_function(_probe, types.FunctionType.__basicsize__)
+_C.learn_words(_probe, types.FunctionType.__basicsize__, OF_FUNCTIONS)
+_C.learn_words(_Probe, vars(type)["__basicsize__"].__get__(type), (*OF_CLASSES, BASES))
+_C.learn_count(sys.modules.get("_abc"), abc.get_cache_token, lambda: abc.ABCMeta("Any", (), {}).register(_Probe))
 
 
 def is_compiled(fn):

@@ -10,6 +10,8 @@ values themselves, in the order in which they were found, as something to compar
 by their bits, containers by what they hold, tensors by their address, everything else by identity.
 """
 
+import _abc
+import abc
 import array
 import bisect
 import collections
@@ -59,6 +61,14 @@ _LOCKS = (type(threading.Lock()),)
 _OF_PARTIAL = ("func", "args", "keywords")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
+# What functions and classes have beside a dict, and code may ask for.
+OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
+OF_CLASSES = ("__name__", "__qualname__")
+BASES = "__bases__"
+_BELOW = "__subclasses__"
+_SIGNATURES = frozenset(("signature", "getfullargspec", "get_type_hints", "get_annotations"))  # which ask by these:
+_OF_SIGNATURES = frozenset(("__annotations__", "__signature__", "__wrapped__"))
+_KIND_ASKERS = frozenset(("isinstance", "issubclass"))
 _LEVEL = "_current_level"
 _LOGGER = ("level", "disabled", "propagate", "parent")  # what tells whether it logs, of those above it too
 _HANDLERS = frozenset(("handlers", "hasHandlers"))  # lists, which are looked at in each call
@@ -147,6 +157,8 @@ class Walk(_C.Walk):
         self._making = {}       # by class: as _makes_attributes says, while so many classes were met
         self._met_classes = 0
         self._shared = []       # those of classes, modules of Python's and functions
+        self._functions = []    # (function, path) of the program's, also of those that did not run
+        self._described = collections.Counter()  # by name of an attribute: of how many of them it was looked at
         self._kinds = set()     # whose classes were met
         self._met_names = {}    # by class: all names that it had then
         self._made = 0          # times that a class came to have more names that count
@@ -156,6 +168,7 @@ class Walk(_C.Walk):
         self._without_hooks = ()  # modules whose `forward` is called, which calls no hooks of theirs
         self._used = set()      # types of modules whose own functions were looked at
         self._global_hooks = False  # were they looked at?
+        self._abstract = {}     # classes that others may be registered with: was it looked which are?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
         self._news = News()
         self._loose = set()     # of Executed.loose what was looked at
@@ -220,6 +233,8 @@ class Walk(_C.Walk):
             self._news.ask_locks(self)
             self._drain()
             self._go_through()
+            self._describe()
+            self._ask_registered()
         if self.executed is None or self.takes is not None or self._news.is_loose:
             self.end()
         else:
@@ -241,10 +256,47 @@ class Walk(_C.Walk):
                 self._items(names, scope.path.rstrip("."))
         self._drain()
 
+    def _describe(self):
+        """Names, texts and annotations of functions and classes, where code asks for such."""
+        for kind, all_names, objects in (("of a function", OF_FUNCTIONS, self._functions),
+                                         ("of a class", (*OF_CLASSES, _BELOW), [(kind, kind.__name__) for kind in self._classes])):
+            for name in self.names.intersection(all_names):
+                known = self._described[name, kind]
+                self._described[name, kind] = len(objects)
+                for value, path in objects[known:]:
+                    self._describe_by(value, name, f"{path}.{name}")
+        self._drain()
+
+    def _describe_by(self, value, name, path):
+        if name == _BELOW:
+            self._called(functools.partial(_ids_below, value), f"{path}()")
+            self._news.is_loose = True
+            for kind in type.__subclasses__(value):
+                self._follow(Walk.put, kind, kind.__name__)
+            return
+        try:
+            found = getattr(value, name)
+        except Exception:  # annotations are code of the program's, from CPython 3.14 on
+            return
+        self.own(ATTRIBUTES, value, (name,), (found,), (path,))
+
+    def _ask_registered(self):
+        """Which classes are registered with abstract ones, where code asks for the classes of objects."""
+        if _KIND_ASKERS.isdisjoint(self.globals) and MATCHED not in self.names:
+            return
+        for kind in [kind for kind, is_asked in self._abstract.items() if not is_asked]:
+            if True not in self._abstract.values():
+                self.look_at(CALL, abc.get_cache_token, (_Count(abc.get_cache_token()),))
+            self._abstract[kind] = True
+            self.tokens.append(("registered", Same(kind), _registered_with(kind)))
+            self.paths.append(f"what is registered with {kind.__name__}")
+
     def end(self):
         """What was looked at is the program's to drop."""
         self.can_go_on = False
+        self._abstract.clear()
         self._met_names.clear()
+        self._functions.clear()
         self.let_go()
         self._scopes.clear()
         self._shared.clear()
@@ -307,6 +359,8 @@ class Walk(_C.Walk):
         self._ahead.clear()
         self._scopes.clear()
         self._shared.clear()
+        self._functions.clear()
+        self._abstract.clear()
         self._news.clear()
 
     # ---- Tokens and owners ----
@@ -425,6 +479,7 @@ class Walk(_C.Walk):
                 self._news.wrappers.append((function, path))
                 self._follow(Walk._foreign_cells, function, path)
             return Same(function)
+        self._functions.append((function, path))
         if self.executed is not None and (place := place_of(code)) not in self.executed:
             self._news.idle.setdefault(place, []).append((function, path))
             return ("function", Same(code))
@@ -506,8 +561,7 @@ class Walk(_C.Walk):
         self._learn(code, function.__globals__, function.__qualname__.rpartition(".")[0])
         self._shared.append(_Scope(function, function.__dict__, name + ".", way_for("container"),
                                    inherits=True))
-        if function.__dict__:
-            self._own_dict(function, name)
+        self._own_dict(function, name)
 
     def _own_dict(self, function, name):
         """A function may get another dict of attributes."""
@@ -537,6 +591,9 @@ class Walk(_C.Walk):
         self.names |= found.attributes
         self.globals |= found.globals | found.imports
         self._maybe |= found.maybe
+        if not _SIGNATURES.isdisjoint(found.attributes | found.globals):
+            self.names |= _OF_SIGNATURES
+            self._maybe |= _OF_SIGNATURES
         if found.dynamic and not (found.by_calls and self._are_calls_told()):
             self._asks_anything(owner)
         elif found.dynamic:
@@ -962,6 +1019,8 @@ class Walk(_C.Walk):
             return Same(kind)
         if kind is getattr(self.torch.nn, "Parameter", None):  # under whatever name
             self.names.add(kind.__name__)
+        if isinstance(kind, abc.ABCMeta):
+            self._abstract.setdefault(kind, False)
         self._meet_class(kind, made=True)
         if kind is decimal.Decimal:
             self._follow(Walk._decimals, kind, path)
@@ -988,6 +1047,9 @@ class Walk(_C.Walk):
                 dunders |= _OF_AUTOGRAD
                 self._run_by_autograd(names)
             self._met_names[one] = tuple(names)
+            self._own_bases(one)
+            if isinstance(one, abc.ABCMeta):
+                self._abstract.setdefault(one, False)
             self._classes[one] = scope = _Scope(one, names, one.__name__ + ".", way_for("class"),
                                                 own=frozenset(dunders), inherits=True)
             self._shared.append(scope)
@@ -998,6 +1060,14 @@ class Walk(_C.Walk):
                 if one in self._classes and not _MADE_WITH <= self._classes[one].own:
                     self._classes[one].own |= _MADE_WITH
                     self._made += 1
+
+    def _own_bases(self, kind):
+        """A class may come to have others. Those of C's have theirs for ever."""
+        bases = kind.__bases__
+        self.owners.append((ATTRIBUTES, BY_VALUE, kind, (BASES,), (bases,)))
+        self.first.append(len(self.tokens))
+        self.tokens.append(tuple(map(Same, bases)))
+        self.paths.append(f"the bases of {kind.__name__}")
 
     def _run_by_autograd(self, names):
         """Backward passes run on threads of autograd's, where not every interpreter tells of them."""
@@ -1112,7 +1182,7 @@ class Walk(_C.Walk):
             types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
             types.GetSetDescriptorType, types.ModuleType, torch.Tensor, torch.dtype,
             torch.device, os._Environ if hasattr(os, "_Environ") else ())) or (
-                type(value) in (type, torch.autograd.function.FunctionMeta))
+                type(value) in (type, abc.ABCMeta, torch.autograd.function.FunctionMeta))
 
     def _could_be(self, scope):
         """Names that an object has of its class, or that code asks for in case: it could come to have
@@ -1241,6 +1311,22 @@ class News:
                 walk._beside(tensor, path, self.done.get(id(tensor), ()))
 
 
+class _Count(int):
+    """A number that tells of changes, and is no value."""
+
+
+def _registered_with(kind):
+    """The classes that are registered with an abstract one or with those below it."""
+    found, ahead = {kind: None}, [kind]
+    while ahead:
+        below = [one for one in type.__subclasses__(ahead.pop()) if isinstance(one, abc.ABCMeta) and one not in found]
+        found.update(dict.fromkeys(below))
+        ahead += below
+    if not hasattr(_abc, "_get_dump"):
+        return abc.get_cache_token()
+    return frozenset(reference for one in found for reference in _abc._get_dump(one)[0])
+
+
 def _is_made_anew(names):
     """Has a class of PyTorch's, by its dict, a forward that the program had it make, as torch.fx does?"""
     code = getattr(names.get("forward"), "__code__", None)
@@ -1276,6 +1362,10 @@ def _id_of(ask):
 
 def _ids_of(members):
     return tuple(map(id, members))
+
+
+def _ids_below(kind):
+    return _ids_of(type.__subclasses__(kind))
 
 
 def _ids_of_keys(ordered):
