@@ -2925,3 +2925,141 @@ def names_that_code_writes_down():
         return x * seen[double.__name__]
     some = Twice()
     return lambda x: double(n(x)) * seen[type(some).__name__], lambda i: None
+
+
+# ---- Containers that are the same one, or one that is read too ------------------------------------------
+
+Pair = collections.namedtuple("Pair", "w scale")
+
+
+def like(container):
+    """Another one, which holds the same."""
+    return tuple.__new__(type(container), list(container)) if isinstance(container, tuple) else (
+        type(container)(container))
+
+
+def in_turn(one, other):
+    """What the middle calls are given, and the others."""
+    return lambda i: (other if i // 3 == 1 else one,)
+
+
+def of_two(make, grad=False):
+    """A callable that asks whether two containers are one, which a function makes of a weight."""
+    w = weight()
+    one = make(w.requires_grad_(grad))
+    other = like(one)
+
+    def fn(x, a, b):
+        w, = (part for part in (a.values() if hasattr(a, "values") else a) if isinstance(part, torch.Tensor))
+        return x @ w * (2.0 if a is b else 1.0)
+    return fn, lambda i: (one, other if i // 3 == 1 else one)
+
+
+@kind()
+def a_tuple_that_is_another():
+    return of_two(lambda w: (w, 1.0))
+
+
+@kind()
+def a_named_tuple_that_is_another():
+    return of_two(lambda w: Pair(w, 1.0))
+
+
+@kind()
+def an_ordered_dict_that_is_another():
+    return of_two(lambda w: collections.OrderedDict(w=w))
+
+
+@kind(grad=True)
+def a_tuple_with_gradients_that_is_another():
+    return of_two(lambda w: (w, 1.0), grad=True)
+
+
+@kind()
+def a_tuple_within_a_dict_that_is_another():
+    w = weight()
+    one, other = (w, 1.0), like((w, 1.0))
+    return lambda x, pairs: x @ pairs["a"][0] * (2.0 if pairs["a"] is pairs["b"] else 1.0), lambda i: (
+        {"a": one, "b": other if i // 3 == 1 else one},)
+
+
+@kind()
+def a_list_within_an_ordered_dict_that_is_another():
+    w = weight()
+    one, other = [w], [w]
+    return lambda x, a, held: x @ a[0] * (2.0 if held["a"] is a else 1.0), lambda i: (
+        other if i // 3 == 1 else one, collections.OrderedDict(a=one))
+
+
+@kind()
+def a_tuple_that_is_read_too():
+    one = (weight(), 1.0)
+    return lambda x, a: x @ a[0] * (2.0 if a is one else 1.0), in_turn(one, like(one))
+
+
+@kind()
+def a_tuple_within_a_tuple_that_is_read_too():
+    pairs = ((weight(), 1.0), (weight(), 2.0))
+    return lambda x, a: x @ a[0] * (2.0 if a is pairs[1] else 1.0), in_turn(pairs[1], like(pairs[1]))
+
+
+@kind()
+def a_list_that_is_read_too():
+    held = types.SimpleNamespace(last=[weight(), 1.0])
+    return lambda x, a: x @ a[0] * (2.0 if a is held.last else 1.0), in_turn(held.last, like(held.last))
+
+
+@kind()
+def a_dict_that_is_read_too():
+    one = {"w": weight()}
+    return lambda x, some: x @ some[0]["w"] * (2.0 if some[0] is one else 1.0), in_turn([one], [like(one)])
+
+
+@kind(grad=True)
+def a_list_with_gradients_that_is_read_too():
+    one = [weight().requires_grad_()]
+    return lambda x, a: x @ a[0] * (2.0 if a is one else 1.0), in_turn(one, like(one))
+
+
+@kind()
+def a_list_that_is_read_elsewhere():
+    n, a, b = net(), [1.0], [1.0]
+    held = types.SimpleNamespace(last=a, first=b)
+
+    def change(i):
+        held.last, held.first = (b, a) if i // 3 == 1 else (a, b)
+        return (a,)
+    return lambda x, some: n(x) * (2.0 if some is held.last else 1.0) * held.first[0], change
+
+
+@kind()
+def an_empty_list_that_is_begun_anew():
+    n, first = net(), []
+    held = types.SimpleNamespace(last=first)
+
+    def change(i):
+        held.last = first if i < 3 else []
+        return (first if i < 6 else held.last,)
+    return lambda x, a: n(x) * (2.0 if a is held.last else 1.0 + len(held.last)), change
+
+
+@kind(refused=r"changes a list that is an argument, and that it reads beside")
+def a_list_that_is_read_too_and_changed():
+    n, one, other = net(), [1.0], [1.0]
+
+    def fn(x, a):
+        y = n(x) * (2.0 if a is one else 1.0) * len(a)
+        a.append(2.0)
+        return y
+
+    def change(i):
+        one[:], other[:] = [1.0], [1.0]
+        return (other if i // 3 == 1 else one,)
+    return fn, change
+
+
+@kind()
+def a_list_that_is_read_too_and_compared_with_none():
+    """Only code that compares objects tells these apart: here all calls have one graph."""
+    n, one = net(), [1.0, 2.0]
+    return lambda x, a: n(x) * (a[0] if a is not None else one[1]) * one[0], lambda i: (like(one) if i % 2 else one,)

@@ -8,7 +8,9 @@ in a tree as Parts (made_objects.py), and are put together where the tree is bui
 """
 
 import itertools
+import operator
 import sys
+from typing import Any, NamedTuple
 
 # As python/csrc/call/builder.c has them.
 _TUPLE, _LIST, _DICT, _NAMED, _OTHER, _LEAF, _NONE, _OBJECT = range(8)
@@ -131,31 +133,85 @@ def has_containers(spec):
     return spec[0] not in (_LEAF, _NONE) and any(part[0] not in (_LEAF, _NONE) for part in spec[-1])
 
 
-def joined(tree, firsts):
-    """The tree, whose lists and dicts are one where these numbers are: of each, as containers_in has them, that of the
-    first which it is. Those within registered containers stay apart."""
-    return _joined(tree, firsts, [], itertools.count())
+def identified_in(tree, wide):
+    """The containers in a tree of which code may ask whether they are the same one, outer ones ahead of those within
+    them; wide: tuples among them, but for empty ones, and registered ones. Trees with one spec have the same in one
+    order."""
+    found = []
+    _identify(tree, wide, found)
+    return found
 
 
-def _joined(tree, firsts, made, numbers):
+def _identify(tree, wide, found):
+    parts = _parts_of(tree)
+    if parts is None:
+        return
+    if _is_identified(tree, wide):
+        found.append(tree)
+    for part in parts:
+        _identify(part, wide, found)
+
+
+def _parts_of(tree):
+    """What is in a container; None: it is none."""
     kind = type(tree)
-    if kind in (list, dict):
-        number = next(numbers)
-        if firsts[number] != number and firsts[number] < len(made):
-            made += [made[firsts[number]]] + [None] * (len(containers_in(tree)) - 1)
-            for _ in made[number + 1:]:
-                next(numbers)
-            return made[firsts[number]]
-        made.append(tree)
-        for key, part in enumerate(tree) if kind is list else tree.items():
-            tree[key] = _joined(part, firsts, made, numbers)
+    if kind is list or kind is tuple or (isinstance(tree, tuple) and hasattr(kind, "_fields")):
         return tree
-    if isinstance(tree, tuple) and (kind is tuple or hasattr(kind, "_fields")):
-        return tuple.__new__(kind, [_joined(part, firsts, made, numbers) for part in tree])
-    for _ in containers_in(tree):
-        made.append(None)
-        next(numbers)
-    return tree
+    if kind is dict:
+        return tree.values()
+    node = _registered(kind)
+    return None if node is None else node.flatten_fn(tree)[0]
+
+
+def _is_identified(tree, wide):
+    return type(tree) in (list, dict) or (wide and not (type(tree) is tuple and not tree))
+
+
+class Identity(NamedTuple):
+    """Which containers of a tree are the same one, or one that is there besides.
+
+    Attributes:
+        wide: As of identified_in.
+        firsts: Of each, as identified_in has them, the number of the first which it is; None: all are others.
+        own: By number, what tells those that are there besides.
+    """
+
+    wide: bool
+    firsts: Any
+    own: Any
+
+    def joined(self, tree, found):
+        """The tree, in which these are so. found: by number, those that are there besides."""
+        return self._joined(tree, found, [])
+
+    def _joined(self, tree, found, made):
+        parts = _parts_of(tree)
+        if parts is None:
+            return tree
+        number, kind = len(made), type(tree)
+        is_one = _is_identified(tree, self.wide)
+        if is_one:
+            first = number if self.firsts is None else self.firsts[number]
+            known = found.get(number) if first == number else made[first]
+            if known is not None:
+                made += identified_in(known, self.wide)
+                return known
+            made.append(tree)
+        if kind is list or kind is dict:
+            for key, part in list(enumerate(tree) if kind is list else tree.items()):
+                tree[key] = self._joined(part, found, made)
+            return tree
+        other = [self._joined(part, found, made) for part in parts]
+        if not all(map(operator.is_, other, parts)):
+            tree = tuple.__new__(kind, other) if isinstance(tree, tuple) else self._made(tree, other)
+        if is_one:
+            made[number] = tree
+        return tree
+
+    @staticmethod
+    def _made(tree, parts):
+        node = _registered(type(tree))
+        return node.unflatten_fn(parts, node.flatten_fn(tree)[1])
 
 
 def leaf_count(spec):

@@ -6,7 +6,7 @@ import operator
 import traceback
 
 from .. import _C
-from .._base.tree import build, containers_in, flatten, has_containers, joined, met_twice, unflatten
+from .._base.tree import Identity, build, flatten, identified_in, met_twice, unflatten
 from .._grad.gradients import homes
 from .._grad.nodes import hooked_refusal
 from .._grad.reached import TURNED, Left, Open, Passes
@@ -16,13 +16,12 @@ from .._shapes.split import Refused
 from .stand_ins import StandIns
 
 
-def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, seat=None, cpu=None, own=(), firsts=None):
+def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, seat=None, cpu=None, own=(), joined=None):
     """A function of the tensors among the leaves alone. filling: gives a context for a run with these args and
     kwargs, which notes the containers among them that change. brought: called for the (tensor, places) that a leaf brings which is an object.
     seat: what a run finds in place of some leaves, by their numbers among those that are no tensors. cpu: an
     Attempt (_call/cpu_values.py), which has those on the CPU for the run that is under way. own: numbers of leaves
-    that the callable reads beside its arguments too, tensors that runs find as they are. firsts: as of tree.joined;
-    None: all containers are others."""
+    that the callable reads beside its arguments too, tensors that runs find as they are. joined: a Joined, or None."""
     others = [i for i, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor)]
     where = []  # of each tensor: the number of its leaf, or (tensor, places)
     here = [i for i, leaf in enumerate(leaves) if cpu is not None and is_on_cpu(torch, leaf)]
@@ -48,10 +47,10 @@ def body_of(torch, fn, leaves, spec, has_kwargs, filling=None, brought=None, sea
         for number, value in seat.items() if seat else ():
             given[others[number]] = value
         tree = unflatten(spec, given)
-        if firsts is not None:
-            tree = joined(tree, firsts)
+        if joined is not None:
+            tree = joined.tree(tree)
         args, kwargs = tree if has_kwargs else (tree, {})
-        with filling(args, kwargs) if filling else contextlib.nullcontext():
+        with filling(args, kwargs) if filling else contextlib.nullcontext(), joined or contextlib.nullcontext():
             result = stand_ins.during(lambda: fn(*args, **kwargs))
         _check_attributes(tensor for at, tensor in zip(where, placed) if isinstance(at, int))
         return result
@@ -66,13 +65,44 @@ def firsts_of(values):
     return None if len(found) == len(firsts) else firsts
 
 
-def form_of(spec, args, kwargs):
-    """What keys have of the tree of a call's arguments: its spec; are there any by name; and, where lists or dicts in
-    it are the same one, of each the number of the first which it is."""
-    if not has_containers(spec):
+def form_of(spec, args, kwargs, wide, own):
+    """What keys have of the tree of a call's arguments: its spec; are there any by name; and, where containers in it
+    are the same one, or one that the callable reads, an Identity. wide: does code compare any? own(container): a value
+    that tells which one of those it is that the callable reads; None: it is none."""
+    found = identified_in((args, kwargs) if kwargs else args, wide)
+    firsts = firsts_of(found)
+    read = tuple((i, place) for i, one in enumerate(found) if (place := own(one)) is not None) if wide else ()
+    if firsts is None and not read:
         return (spec, bool(kwargs))
-    firsts = firsts_of(containers_in((args, kwargs) if kwargs else args))
-    return (spec, bool(kwargs)) if firsts is None else (spec, bool(kwargs), tuple(firsts))
+    return (spec, bool(kwargs), Identity(wide, firsts and tuple(firsts), read))
+
+
+class Joined:
+    """Of the arguments of a run which containers are the same one, or one that the callable reads: an Identity, and by
+    number those that it reads. A context manager of the run, which may not change any of the latter: replays would
+    change it in two places."""
+
+    def __init__(self, identity, found):
+        self._identity, self._found = identity, found
+
+    def tree(self, tree):
+        return self._identity.joined(tree, self._found)
+
+    def __enter__(self):
+        self._held = list(map(_held, self._found.values()))
+
+    def __exit__(self, kind, error, trace):
+        for one, held in zip(self._found.values(), self._held):
+            now = _held(one)
+            if kind is None and (len(now) != len(held) or any(map(operator.is_not, now, held))):
+                raise _C.Error(f"it changes a {type(one).__name__} that is an argument, and that it reads beside its "
+                               "arguments too. Pass a copy")
+
+
+def _held(container):
+    if type(container) is dict:
+        return [*container, *container.values()]
+    return list(container) if type(container) is list else []
 
 
 def spread(body, numbers):

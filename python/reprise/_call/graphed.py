@@ -18,7 +18,7 @@ from .._base.lines import line_of, tell_mend
 from .._base.made_objects import taking_apart
 from .._base.need import need_gpu
 from .._base.texts import plain
-from .._base.tree import argument_names, containers_in, flatten
+from .._base.tree import argument_names, containers_in, flatten, has_containers
 from .._base.warn import warn
 from .._capture import distributed, draws
 from .._capture.record import Work, extents, is_alone, span
@@ -40,7 +40,7 @@ from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape, replayed
 from .._shapes.split import Refused, Split
 from .answers import ELSEWHERE, Answers, Asked, Told, Written, written
-from .body import body_of, brings_home, cause_of, clear_frames, firsts_of, form_of, is_on_cpu, \
+from .body import Joined, body_of, brings_home, cause_of, clear_frames, firsts_of, form_of, is_on_cpu, \
     keeps_containers, keeps_wishes, marks_given, refusal_in, spread, tells_hooks, tells_open, with_given
 from .buckets import version_of
 from .cpu_run import VALUE, Wanted
@@ -247,9 +247,9 @@ class Graphed:
         if self._refusals.has_object_of(leaves) or (self._rests.holds and self._rests.take(leaves, spec)):
             return self._fn(*args, **kwargs)
         try:
-            tensors, key = self._key(leaves, form_of(spec, args, kwargs))
+            tensors, key = self._key(leaves, self._form(spec, args, kwargs))
             if self._notice_new(key, leaves, args, kwargs):
-                tensors, key = self._key(leaves, form_of(spec, args, kwargs))
+                tensors, key = self._key(leaves, self._form(spec, args, kwargs))
         except Uncapturable as why:
             self._rests.note(leaves, spec, any_values=True)
             return self._eager(args, kwargs, str(why))
@@ -296,7 +296,7 @@ class Graphed:
                 if isinstance(shape, tuple):
                     return shape[0]
                 if shape is None:  # numbers that it reads count by their values from now on
-                    tensors, key = self._key(leaves, form_of(spec, args, kwargs))
+                    tensors, key = self._key(leaves, self._form(spec, args, kwargs))
                 key = self._stored(key)
                 shape = self._known(key)
         return self._replay(key, shape, tensors, args, kwargs)
@@ -867,11 +867,19 @@ class Graphed:
         own = self._reads.own_tensors()
         return tuple((i, id(leaf)) for i, leaf in enumerate(leaves) if id(leaf) in own)
 
-    @staticmethod
-    def _again_in(family):
-        """Of calls of a family the numbers of leaves that are tensors which the callable reads beside them, and which
-        lists and dicts are one (as form_of has them)."""
-        return tuple(i for i, _ in family[3]), family[0][2] if len(family[0]) > 2 else None
+    def _again_in(self, family):
+        """Of calls of a family the numbers of leaves that are tensors which the callable reads beside them, and what
+        joins containers (as body_of takes it)."""
+        return tuple(i for i, _ in family[3]), self._joining(*family[0][2:])
+
+    def _joining(self, identity=None):
+        if identity is None:
+            return None
+        return Joined(identity, {i: self._reads.container_at(place) for i, place in identity.own})
+
+    def _form(self, spec, args, kwargs):
+        is_plain_form = not has_containers(spec)
+        return (spec, bool(kwargs)) if is_plain_form else form_of(spec, args, kwargs, *self._reads.identities())
 
     def _check_asked(self, leaves, tensors):
         """Raises Uncapturable where code asks of an argument what its stand-in in a capture would not answer
@@ -1221,7 +1229,7 @@ class Graphed:
             was_cold = self._eager_runs < self._warmup
             self.finish_warmup(args, kwargs)
             leaves, spec = flatten((args, kwargs)) if kwargs else flatten(args)
-            tensors, key = self._key(leaves, form_of(spec, args, kwargs))
+            tensors, key = self._key(leaves, self._form(spec, args, kwargs))
             if self._tries(key) and not was_cold and self._known(key) is None:
                 self._eager_here(args, kwargs)
             call = (leaves, tensors, spec, bool(kwargs), self._verify and "capture")
@@ -1229,7 +1237,7 @@ class Graphed:
                 try:
                     shape = self._captured_ahead(key, call, args, kwargs)
                 except Unfollowed:  # numbers count by their values from now on
-                    tensors, key = self._key(leaves, form_of(spec, args, kwargs))
+                    tensors, key = self._key(leaves, self._form(spec, args, kwargs))
                     call = (leaves, tensors, *call[2:])
                     continue
                 key = self._stored(key)
@@ -1303,8 +1311,8 @@ class Graphed:
         if split and numbers is not None:  # autograd has one gradient of a tensor that is two arguments
             once = sorted(set(numbers))
             tensors, numbers = [tensors[i] for i in once], [once.index(i) for i in numbers]
-        own, firsts = self._again_in(family)
-        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu, prints, numbers, own, firsts)
+        own, joined = self._again_in(family)
+        body = self._body(before, bound, aliases, leaves, spec, has_kwargs, seat, cpu, prints, numbers, own, joined)
         own = self._numbers_of([leaves[i] for i in own], tensors)
         with torch.cuda.device(device):
             if split:
@@ -1319,7 +1327,7 @@ class Graphed:
                 made.waiting = self._waiting if self._steps_aside else None
                 made.once = once
                 made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs, numbers,
-                                                                                        firsts)
+                                                                                        joined)
                 made.tell_asked = self._asked_teller(key)
                 made.let_go(Found(self._reads, found) if found else None)
                 pair.give(made, self._reads.compares)
@@ -1397,8 +1405,8 @@ class Graphed:
         pool, name = self._own_pool(device, split), self._shape_name(tensors)
         aliases = Aliases(torch, self._watch.modules, params) if split else None
         cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves), not split, tensors)
-        own, firsts = self._again_in(self._family(key))
-        body = self._body(before, None, aliases, leaves, spec, False, cpu=cpu, own=own, firsts=firsts)
+        own, joined = self._again_in(self._family(key))
+        body = self._body(before, None, aliases, leaves, spec, False, cpu=cpu, own=own, joined=joined)
         own = self._numbers_of([leaves[i] for i in own], tensors)
         tensors = tensors + cpu.packed if cpu is not None else tensors
         with torch.cuda.device(device):
@@ -1411,23 +1419,23 @@ class Graphed:
             else:
                 self._work(before, device, body, tensors, own).estimate(into, pool.native, name)
 
-    def _called_again(self, leaves, spec, has_kwargs, numbers, firsts):
+    def _called_again(self, leaves, spec, has_kwargs, numbers, joined):
         """How gradients of gradients call it; of the arguments it keeps those that are no tensors. numbers: as of
         spread."""
         torch, watch = self._torch, self._watch
         which = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         stand_ins = [torch.empty(0) if is_tensor else leaf for is_tensor, leaf in zip(which, leaves)]
-        body = spread(body_of(torch, self._fn, stand_ins, spec, has_kwargs, firsts=firsts), numbers)
+        body = spread(body_of(torch, self._fn, stand_ins, spec, has_kwargs, joined=joined), numbers)
         return Again(torch, self.name, body, lambda: watch.tensors, lambda: Effects(torch, self._fn))
 
     def _body(self, before, bound, aliases, leaves, spec, has_kwargs, seat=None, cpu=None, prints=None, numbers=None,
-              own=(), firsts=None):
+              own=(), joined=None):
         """What the runs of a capture call; before: as _before returned it; aliases: of two graphs; seat, cpu:
-        own, firsts: as for body_of; prints: a Prints, or None; numbers: as of spread."""
+        own, joined: as for body_of; prints: a Prints, or None; numbers: as of spread."""
         fn = self._fn if aliases is None else aliases.around(self._fn)
         if cpu is not None:
             before.effects.follows_draws = cpu.follows_draws
-        body = body_of(self._torch, fn, leaves, spec, has_kwargs, before.effects.filling, self._brought, seat, cpu, own, firsts)
+        body = body_of(self._torch, fn, leaves, spec, has_kwargs, before.effects.filling, self._brought, seat, cpu, own, joined)
         body = spread(body, numbers)
         body = keeps_containers(self._torch, body, before.effects.containers)
         body = taking_apart(self._torch, body)

@@ -24,7 +24,6 @@ from .._capture.record import is_alone
 from .._reads.hyperparameters import Unfollowed
 from .._shapes.shape import Shape
 from .._shapes.split import Split
-from .body import form_of
 from .graphed import ATTEMPTS, Graphed, NewValues, Uncapturable
 from .passes import end_behind_backward
 
@@ -105,7 +104,7 @@ class Judged(Graphed):
         if self._rests.holds and self._rests.take(leaves, spec):
             return self._fn(*args, **kwargs)
         try:
-            tensors, key = self._key(leaves, form_of(spec, args, kwargs))
+            tensors, key = self._key(leaves, self._form(spec, args, kwargs))
             self._notice_new(key, leaves, args, kwargs)
         except Uncapturable as why:
             if not isinstance(why, NewValues) and all(c.shape is None for c in self._cases.values()):

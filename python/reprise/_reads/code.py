@@ -39,6 +39,7 @@ class Named(NamedTuple):
     dynamic: bool       # it asks for attributes by names that it makes
     by_calls: bool      # by calls of getattr and hasattr alone, which tell of what (runs.Executed)
     by_text: frozenset  # globals that it may ask for as strings
+    compares: bool      # it asks of objects other than its constants whether they are the same one
 
 
 def _operations():
@@ -66,6 +67,8 @@ def _operations():
 
 
 _TABLE = _operations()
+_IS = dis.opmap["IS_OP"]
+_CONSTANTS = frozenset(op for name, op in dis.opmap.items() if name.startswith(("LOAD_CONST", "LOAD_COMMON_CONST")))
 
 
 def _instructions(code):
@@ -136,10 +139,16 @@ def _scan(code, found):
         found[_IMPORT].update(c for c in code.co_consts if type(c) is str and c.replace(".", "a").isidentifier())
     if "globals" in code.co_names:
         found[5].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
+    found[7] |= _compares(code)
     found[6] |= not _UNTOLD.isdisjoint(code.co_names)
     for inner in code.co_consts:
         if hasattr(inner, "co_code"):
             _scan(inner, found)
+
+
+def _compares(code):
+    raw = code.co_code
+    return any(raw[at] == _IS and raw[at - 2] not in _CONSTANTS for at in range(2, len(raw), 2))
 
 
 def _asked_by_format(text):
@@ -170,11 +179,11 @@ def once_for_code(function):
 @once_for_code
 def named(code):
     """What a code object and those within it read by name."""
-    found = [set(), set(), set(), set(), False, set(), False]
+    found = [set(), set(), set(), set(), False, set(), False, False]
     _scan(code, found)
     attributes = found[_ATTRIBUTE] | found[3]
     return Named(frozenset(found[_GLOBAL] | found[5]), frozenset(attributes), frozenset(found[3]),
-                 frozenset(found[_IMPORT]), found[4], not found[6], frozenset(found[5]))
+                 frozenset(found[_IMPORT]), found[4], not found[6], frozenset(found[5]), found[7])
 
 
 def asks_by_made_names(code):

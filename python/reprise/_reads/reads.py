@@ -17,7 +17,9 @@ import types
 import weakref
 
 from .. import _C
+from .._base.constants import is_plain
 from .._base.interrupts import Interrupts
+from .._base.tree import flatten
 from .._base.warn import warn
 from . import alike, asks, switches
 from .alike import codes_of
@@ -80,7 +82,7 @@ class Reads:
                                     self._is_own_object)
         self._own = (None, frozenset())  # a walk, and where storages begin that it found
         self._own_tensors = (None, ())  # a walk and a look at modules, and the tensors' ids
-        self._own_objects = (None, frozenset())
+        self._own_objects = (None, {})
         self._warned = set()
         self._is_new = False  # was all looked at as this call began, so that captures have run since at most?
         self._lock = threading.RLock()
@@ -331,12 +333,49 @@ class Reads:
 
     def _is_own_object(self, value):
         """Is it one that the callable reaches beside its arguments?"""
-        if self._own_objects[0] != self.values.walks:
+        return id(value) in self._places()
+
+    def _places(self):
+        """By id of each object that the callable reaches beside its arguments: where it was found first, as
+        container_at takes it."""
+        at = (self.values.walks, self.values.replaced)
+        if self._own_objects[0] != at:
+            found, walk = {}, self.values.walk
+            for which, (_, _, owner, _, values) in enumerate(walk.owners if walk is not None else ()):
+                found.setdefault(id(owner), (which,))
+                for entry, value in enumerate(values):
+                    _place(value, (which, entry), found)
+            self._own_objects = (at, found)
+        return self._own_objects[1]
+
+    def identities(self):
+        """Does code compare objects by what they are? And a function that tells of a container whether it is one that
+        the callable reaches: where, or None. What it holds the callable then reaches too."""
+        with self._lock:
+            try:
+                self._state()
+            except Unreadable:
+                pass  # whoever asks for the state is told
             walk = self.values.walk
-            found = {id(held) for _, _, owner, _, values in (walk.owners if walk is not None else ())
-                     for held in (owner, *values)}
-            self._own_objects = (self.values.walks, frozenset(found))
-        return id(value) in self._own_objects[1]
+            return walk is not None and walk.compares, self._place_of_container
+
+    def _place_of_container(self, container):
+        place = self._places().get(id(container))
+        return place if place is not None and all(map(self._is_own_leaf, flatten(container)[0])) else None
+
+    def _is_own_leaf(self, leaf):
+        if isinstance(leaf, self.torch.Tensor):
+            return id(leaf) in self.own_tensors()
+        return is_plain(leaf) or self._is_own_object(leaf)
+
+    def container_at(self, place):
+        """What is there, as identities() told of it."""
+        which, *entries = place
+        found = self.values.walk.owners[which]
+        found = found[4] if entries else found[2]
+        for entry in entries:
+            found = found[entry]
+        return found
 
     def compares(self, tensor):
         """Do keys tell what is in a tensor on the CPU?"""
@@ -397,6 +436,14 @@ class Reads:
         """What there is to compare by `differences`."""
         walk = self.values.walk
         return (list(walk.tokens), walk.paths) if walk is not None else ([], [])
+
+
+def _place(value, place, found):
+    """Notes where a value was found, and what is in a tuple."""
+    found.setdefault(id(value), place)
+    for entry, part in enumerate(value) if isinstance(value, tuple) else ():
+        if isinstance(part, tuple):
+            _place(part, (*place, entry), found)
 
 
 def _recorded(run, call):

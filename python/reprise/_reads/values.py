@@ -33,6 +33,7 @@ class Values:
         self.left = {}  # places that are not looked at: owners by (id of the owner, key or None)
         self.walk = None
         self.walks = 0
+        self.replaced = 0  # times that empty containers took the places of others
         self._found_containers = (None, None)  # a walk, and what it found
         self._stages = []  # what was executed when the walk began, and each time that it went on
         self._size = None  # of executed, then
@@ -173,6 +174,7 @@ class Values:
             at = looked.get(id(self.walk.owners[which][4][entry]))
             if at is None or id(value) in looked:
                 return False
+        self.replaced += 1
         for which, entry, value in changes:
             at = looked.pop(id(self.walk.owners[which][4][entry]))
             kind, way, _, keys, values = self.walk.owners[at]

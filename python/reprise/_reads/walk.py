@@ -172,6 +172,7 @@ class Walk(_C.Walk):
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
         self._news = News()
         self._loose = set()     # of Executed.loose what was looked at
+        self.compares = False   # does code ask of objects whether they are the same one?
         self._goes_through = False  # does code go through all that objects have, as by vars()?
         self._gone_through = set()  # ids of their dicts
         self.can_go_on = False
@@ -317,6 +318,7 @@ class Walk(_C.Walk):
         made.names = self.names  # nobody adds to it
         made.paths = self.paths
         made.dynamic, made.has_memory, made.binds_all = self.dynamic, self.has_memory, self.binds_all
+        made.compares = self.compares
         for mine, others in ((made.tokens, self.tokens), (made.first, self.first), (made.owners, self.owners),
                              (made.bound, self.bound), (made.modules, self.modules), (made.optimizers, self.optimizers),
                              (made.optimizer_paths, self.optimizer_paths), (made.iterators, self.iterators),
@@ -591,6 +593,7 @@ class Walk(_C.Walk):
         self.names |= found.attributes
         self.globals |= found.globals | found.imports
         self._maybe |= found.maybe
+        self.compares |= found.compares or "id" in found.globals
         if not _SIGNATURES.isdisjoint(found.attributes | found.globals):
             self.names |= _OF_SIGNATURES
             self._maybe |= _OF_SIGNATURES
