@@ -3063,3 +3063,69 @@ def a_list_that_is_read_too_and_compared_with_none():
     """Only code that compares objects tells these apart: here all calls have one graph."""
     n, one = net(), [1.0, 2.0]
     return lambda x, a: n(x) * (a[0] if a is not None else one[1]) * one[0], lambda i: (like(one) if i % 2 else one,)
+
+
+# ---- Streams and memory -----------------------------------------------------------------------------------
+
+class OnAnother:
+    """A callable whose middle calls are made on another stream."""
+
+    def __init__(self, call, stream):
+        self.call, self.stream, self.calls = call, stream, 0
+        self.shapes = getattr(call, "shapes", None)
+
+    def __call__(self, x):
+        is_there = self.calls // 3 == 1
+        self.calls += 1
+        torch.cuda.synchronize()  # what is done with a result is done before its memory is another's
+        with torch.cuda.stream(self.stream if is_there else None):
+            y = self.call(x)
+        torch.cuda.synchronize()
+        return y
+
+
+def on_another(of):
+    """As a kind's function. of(fn, stream): what it returns, from a function of a tensor and a stream that is there
+    in the middle calls."""
+    n, stream = net(), torch.cuda.Stream()
+
+    def fn(x):
+        return n(x) * of(stream)
+    fn.around = lambda call: OnAnother(call, stream)
+    return fn, lambda i: None
+
+
+@kind(refused="asks whether the current stream is the one that it is")
+def a_stream_that_is_the_current_one():
+    return on_another(lambda stream: 2.0 if torch.cuda.current_stream() == stream else 1.0)
+
+
+@kind(refused="asks whether the current stream is the one that it is")
+def a_stream_that_is_the_default_one():
+    return on_another(lambda stream: 2.0 if torch.cuda.current_stream() == torch.cuda.default_stream() else 1.0)
+
+
+@kind()
+def a_stream_that_never_is_the_current_one():
+    other = torch.cuda.Stream()
+    return on_another(lambda stream: 2.0 if torch.cuda.current_stream() in (other,) else 1.0)
+
+
+@kind()
+def a_stream_that_waits_for_the_current_one():
+    def of(stream):
+        other.wait_stream(torch.cuda.current_stream())
+        torch.cuda.current_stream().wait_stream(other)
+        return 2.0
+    other = torch.cuda.Stream()
+    return on_another(of)
+
+
+@kind(refused="asks how much memory there is")
+def memory_that_is_allocated():
+    gc.collect()
+    n, held, much = net(), [], torch.cuda.memory_allocated() + (128 << 20)
+
+    def change(i):
+        held[:] = [torch.empty(256 << 20, dtype=torch.uint8, device="cuda")] if i // 3 == 1 else []
+    return lambda x: n(x) * (2.0 if torch.cuda.memory_allocated() > much else 1.0), change

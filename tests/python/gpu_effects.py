@@ -1076,6 +1076,23 @@ class Lines(unittest.TestCase):
         self.assertEqual([out for out, _ in found], ["own\n"] * 4)
 
 
+class Asks(unittest.TestCase):
+    def test_whether_the_stream_captures(self):
+        """In a graph it does: the program is told once, and by its line."""
+        def fn(x):
+            return x * (2.0 if torch.cuda.is_current_stream_capturing() else 1.0)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                call = reprise.graphed(fn)
+                found = [call(torch.ones(1, device="cuda")).item() for _ in range(3)]
+                self.assertEqual(found[0], 1.0)
+                self.assertEqual(found[2], 2.0)
+        told = [str(w.message) for w in seen if "whether the current stream captures" in str(w.message)]
+        self.assertEqual(len(told), 1, told)
+        self.assertIn("is_current_stream_capturing() else", told[0])
+
+
 class Askers(unittest.TestCase):
     def test_runs_of_several_threads_leave_pythons_own_behind(self):
         """Whichever ends first; and each is told of its own thread."""

@@ -25,7 +25,7 @@ from . import alike, asks, switches
 from .alike import codes_of
 from .arguments import Arguments
 from .behind import Behind
-from .runs import Effect, Executed, Run, place_of
+from .runs import Effect, Executed, Run, current_stream, place_of
 from .values import Unreadable, Values
 from .walk import BASES, OF_CLASSES, OF_FUNCTIONS, TENSOR, Same
 
@@ -215,7 +215,7 @@ class Reads:
         leaves other words on the stack, which kernels' padding would show: with one all runs are watched.
         around(body): the body of a run that looks at what it did; that is ours, and is not watched. results: of
         backward runs, a function that gives what they go back from; noted: a Noted of them."""
-        has_ended = False
+        has_ended, stream = False, current_stream()
         unwatched = around(body)
 
         def run(placed):
@@ -224,7 +224,7 @@ class Reads:
                 return unwatched(placed)
             if self.unseen:
                 raise Effect(self.unseen[0])
-            watch = Run(self.executed, self.iterators, refuses=True, noted=noted)
+            watch = Run(self.executed, self.iterators, refuses=True, noted=noted, stream=stream)
             ending = watch.ending(body if results is None else watch.on_threads_of(body, results))
             watch.given = frozenset(map(id, placed))
             result = _recorded(watch, lambda: around(ending)(placed))

@@ -20,10 +20,12 @@ import types
 from .. import _C
 from .._base import generators, torch_private
 from .._base.lines import Frame
+from .._base.warn import warn
 from .code import asks_by_made_names, is_foreign_file, is_quiet_file, named
 from .draws import is_draw
 
 ID = "id()"  # among the names that code makes
+STREAM = "the current stream"  # likewise: it compares that with another one
 _TOOL = "reprise"
 _FREE_TOOLS = (4, 3)
 _TIMES = frozenset(("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns",
@@ -38,17 +40,28 @@ _SEEDS = frozenset(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_r
 _LOOKS = frozenset(("initial_seed",))  # functions that tell of a generator's state
 _LOOKING = frozenset(("get_state", "clone_state", "initial_seed", "get_offset"))  # and methods of a generator
 _SETTING = frozenset(("manual_seed", "seed", "set_offset", "set_state"))  # and those that set it
-_OF_STATES = _SEEDS | _LOOKS
+_MEASURES = frozenset((  # functions that tell how much memory there is
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
+    "max_memory_cached", "memory_stats", "memory_stats_as_nested_dict", "host_memory_stats", "memory_snapshot",
+    "memory_summary", "mem_get_info", "get_memory_info", "device_memory_used", "memory_usage"))
+_MEASURED_IN = frozenset(("torch.cuda", "torch.cuda.memory", "torch.accelerator", "torch.accelerator.memory"))
+_STREAMS = "torch.cuda.streams"
+_CAPTURING = ("is_current_stream_capturing", "torch.cuda.graphs")
+_OF_STATES = _SEEDS | _LOOKS | _MEASURES | {"__eq__", _CAPTURING[0]}
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
-_WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | _LOOKS | _LOOKING | _SETTING | frozenset((
+_WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | _LOOKS | _LOOKING | _SETTING | _MEASURES | frozenset((
     "isenabled", "next", "random", "getrandbits", "seed", "now", "utcnow", "today"))
 _NUMPYS = ("numpy.random.mtrand", "numpy.random._generator")
 _SEEDED = ("seeds PyTorch's random numbers", "seed")
 _LOOKED = ("looks at the state of PyTorch's random numbers", "state")
+_MEASURED = ("asks how much memory there is", "state")
+_COMPARED = ("asks whether the current stream is the one that it is", "state")
 _FORKED = ("draws random numbers on the CPU within torch.random.fork_rng", "random")
 _KEEP_OUT = ("torch._compile", "torch._dynamo.")
 _SEEDED_IN = frozenset(("torch.random", "torch.cuda.random"))
+_OF_LIBRARIES = ("site-packages", "dist-packages")
+_warned: set[tuple] = set()  # lines
 _monitored: dict[int, list] = {}  # by thread, of each run that it is in: (pauses, goes on)
 _asking: dict[int, list] = {}     # likewise, of those in which functions stand for getattr and hasattr
 _MENDS = {
@@ -134,6 +147,8 @@ def _effect_on_generator(name, generator):
 
 def _effect_of_torch(name, module):
     """Of a function of PyTorch's own in Python."""
+    if name in _MEASURES:
+        return _MEASURED if module in _MEASURED_IN else None
     if module not in _SEEDED_IN:
         return None
     if name in _SEEDS:
@@ -231,10 +246,11 @@ class Run:
     executed: an Executed that it adds to. refuses: an effect raises before it takes place;
     otherwise `effects` has them. iterators: (iterator, path) of those that were there before. hears: is it told of
     what is executed? Otherwise it compares what it finds behind the run. noted: of a backward run, a
-    behind.Noted."""
+    behind.Noted. stream: of a run in a capture, the caller's, a number."""
 
-    def __init__(self, executed, iterators=(), refuses=False, hears=True, noted=None):
+    def __init__(self, executed, iterators=(), refuses=False, hears=True, noted=None, stream=None):
         self.executed = executed
+        self._stream = stream
         self.noted = noted
         self.iterators = tuple(iterators)
         self.refuses = refuses
@@ -242,6 +258,7 @@ class Run:
         self.effects = []
         self.unseen = []  # those of them that were not seen before they took place
         self.refused = None
+        self.capturing = None  # a line that asks whether the stream captures
         self.thread = threading.get_ident()
         self._generators = {id(it.gi_code): (it, path) for it, path in iterators
                             if isinstance(it, types.GeneratorType)}
@@ -307,6 +324,10 @@ class Run:
     def __exit__(self, kind, error, trace):
         self._end_events()
         self._compare()
+        if self.capturing is not None and self.refuses and self.capturing[:2] not in _warned:
+            _warned.add(self.capturing[:2])
+            warn(f"reprise: it asks whether the current stream captures (at {self.capturing}). In a graph it does, so "
+                 "that replays go the way of captures, also where eager calls go another one")
         if self.refused is not None and not isinstance(error, KeyboardInterrupt):
             raise self.refused from (None if error is self.refused else error)
 
@@ -387,6 +408,34 @@ class Run:
             refused.is_draw, refused.is_print = is_draw(function), function is print
             raise refused
 
+    def of_streams(self, code, frame):
+        """What this code of PyTorch's own is called for, as _is_of_streams and _asks_for_capture say."""
+        if _is_of_streams(code):
+            self.compares_streams(frame)
+        else:
+            self.asks_for_capture(frame)
+
+    def compares_streams(self, frame):
+        """One of PyTorch's streams is compared with another one. In a capture the current one is the capture's."""
+        line = _program_line(_caller(frame))
+        if line is None:
+            return
+        one, other = (getattr(frame.f_locals.get(name), "cuda_stream", None) for name in ("self", "o"))
+        here = current_stream()
+        if None in (one, other) or here not in (one, other):
+            return
+        self.executed.made.add(STREAM)
+        if self._stream is not None and {one, other} == {here, self._stream} and here != self._stream:
+            refused = self._noted(*_COMPARED, line)
+            if refused is not None:
+                raise refused
+
+    def asks_for_capture(self, frame):
+        """Code asks whether the current stream captures. Libraries that do know what they do in captures."""
+        line = _program_line(_caller(frame))
+        if line is not None and not any(folder in line.file for folder in _OF_LIBRARIES):
+            self.capturing = line
+
     def seeded(self, found, frame, state):
         """A function of PyTorch's is called that seeds, sets a state, or tells of one. found: what it does; frame:
         its caller; state: what it is given."""
@@ -397,6 +446,22 @@ class Run:
         refused = self._noted(*found, line) if line is not None else None
         if refused is not None:
             raise refused
+
+
+def current_stream():
+    """A number of this thread's, on the current device; 0 where CUDA does not run yet."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda.current_stream().cuda_stream if cuda is not None and cuda.is_initialized() else 0
+
+
+def _is_of_streams(code):
+    """Does it compare streams?"""
+    kind = getattr(sys.modules.get(_STREAMS), "Stream", None)
+    return code.co_name == "__eq__" and code is getattr(getattr(kind, "__eq__", None), "__code__", None)
+
+
+def _asks_for_capture(code, frame):
+    return (code.co_name, frame.f_globals.get("__name__")) == _CAPTURING
 
 
 def _first_hook(tensor, hook):
@@ -450,7 +515,8 @@ def _is_quiet(code):
 
 def _is_idle(code):
     """Does its beginning tell nothing?"""
-    return is_foreign_file(code.co_filename) and code.co_name not in _OF_STATES
+    return is_foreign_file(code.co_filename) and (
+        code.co_name not in _OF_STATES or (code.co_name == "__eq__" and not _is_of_streams(code)))
 
 
 def _makes_names(code):
@@ -506,6 +572,10 @@ def _monitor(run):
         run.started(code, frame)
         if not run.notes(code, frame) and code.co_name not in _OF_STATES:
             return monitoring.DISABLE  # once is enough; compilers call millions of functions
+        if _is_of_streams(code) or _asks_for_capture(code, frame):
+            if threading.get_ident() == run.thread:
+                run.of_streams(code, frame)
+            return None
         found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
         if found is not None and threading.get_ident() == run.thread:  # PyTorch's own calls are told nowhere else
             run.seeded(found, _caller(frame), frame.f_locals.get("new_state"))
@@ -589,6 +659,9 @@ def _profile(run):
         is_noted = run.notes(code, frame)
         if frame.f_lasti > 0:  # or it begins: CPython 3.11 tells no difference
             run.resumed(code)
+        if _is_of_streams(code) or _asks_for_capture(code, frame):
+            run.of_streams(code, frame)
+            return False
         found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
         if found is not None:
             run.seeded(found, _caller(frame), frame.f_locals.get("new_state"))

@@ -35,7 +35,7 @@ from .._base.constants import WRITTEN, is_plain, is_plain_type
 from .._capture import trackers
 from .code import MATCHED, is_foreign_file, is_foreign_module, named
 from .marks import BY_ORDER, BY_VALUE, dict_of_class, way_for
-from .runs import place_of
+from .runs import STREAM, current_stream, place_of
 
 NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET, DICT = range(12)
 MOST_ITEMS = 4096    # of a container that are looked at one by one
@@ -212,6 +212,8 @@ class Walk(_C.Walk):
         """Names that runs made are asked for like those that code has as strings; and code that is no function's is
         followed, as eval executes it."""
         made = getattr(self.executed, "made", ())
+        if STREAM in made and STREAM not in self.names:
+            self._called(current_stream, "torch.cuda.current_stream()")
         self.names.update(made)
         self._maybe.update(made)
         for code, names in getattr(self.executed, "loose", {}).items():
