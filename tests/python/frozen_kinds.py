@@ -3129,3 +3129,58 @@ def memory_that_is_allocated():
     def change(i):
         held[:] = [torch.empty(256 << 20, dtype=torch.uint8, device="cuda")] if i // 3 == 1 else []
     return lambda x: n(x) * (2.0 if torch.cuda.memory_allocated() > much else 1.0), change
+
+
+# ---- What tensors that are read say of themselves ---------------------------------------------------------
+
+def written_twice(w):
+    """A change: a tensor is written to twice, and holds what it held."""
+    def change(i):
+        if i in (3, 6):
+            w.mul_(1.0)
+    return change
+
+
+@kind()
+def version_of_a_tensor():
+    w = weight()
+    return lambda x: x * float(w._version + 1), written_twice(w)
+
+
+@kind()
+def version_of_a_tensor_on_the_cpu():
+    held = types.SimpleNamespace(w=torch.ones(3))
+    return lambda x: x * float(held.w._version + 1), written_twice(held.w)
+
+
+@kind()
+def version_of_one_tensor():
+    """Others may be written to."""
+    n, w = net(), weight()
+
+    def change(i):
+        with torch.no_grad():
+            n[0].weight.mul_(1.0)
+    return lambda x: n(x) * float(w._version + 1), change
+
+
+def now_and_then_put(held, one, other):
+    def change(i):
+        held.w = other if i // 3 == 1 else one
+    return change
+
+
+@kind()
+def base_of_a_tensor():
+    whole = torch.ones(2, SIZE, device="cuda")
+    apart = torch.empty(0, device="cuda").set_(whole.untyped_storage(), 0, (SIZE,), (1,))
+    n, held = net(), types.SimpleNamespace(w=whole[0])
+    return lambda x: n(x) * (2.0 if held.w._base is None else 1.0) + held.w, now_and_then_put(held, held.w, apart)
+
+
+@kind(grad=True)
+def leaf_that_is_none():
+    whole = torch.ones(2, SIZE, device="cuda").requires_grad_()
+    n, held = net(), types.SimpleNamespace(w=whole[0])
+    leaf = whole[0].detach().requires_grad_()
+    return lambda x: n(x) * (2.0 if held.w.is_leaf else 1.0), now_and_then_put(held, leaf, held.w)

@@ -33,7 +33,7 @@ enum { FUNCTION_PARTS = 3, TENSOR_HOOKS = 2, MOST_LEARNED = 16, SIZE_CHANGED = -
 struct owner {
     enum kind kind;
     enum rpp_way_to_look way;
-    PyObject *object; /* of a TENSOR a weak reference may be here, */
+    PyObject *object; /* of a TENSOR, and of ATTRIBUTES of one, a weak reference may be here, */
     PyObject *keys,
         *values; /* tuples; keys: NULL where the kind has none. Tensors among the values as well */
     struct rpp_mark *mark;       /* RPP_BY_WATCHER */
@@ -205,7 +205,7 @@ static PyObject *value_now(const struct owner *owner, size_t i)
     case DICT:
         return PyObject_GenericGetDict(owner->object, NULL);
     case ATTRIBUTES:
-        return attribute(owner->object, PyTuple_GetItem(owner->keys, (Py_ssize_t)i));
+        return attribute(led_to(owner->object), PyTuple_GetItem(owner->keys, (Py_ssize_t)i));
     default:
         return PyObject_CallObject(owner->object, NULL);
     }

@@ -24,6 +24,8 @@ _UNTOLD = _EVERYTHING | {"attrgetter", "__getattribute__", "getattr_static"}
 _FORMATS = frozenset(("format", "format_map", "vformat"))  # by which strings ask for attributes
 _IMPORTS = frozenset(("import_module", "__import__", "modules"))  # and for modules
 MATCHED = "__match_args__"
+VERSION = "_version"
+_NAMES_VALUES = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CONST")
 _GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP, _MATCH = range(12)
 _MOST_CODE = 4096  # code objects of which is kept what was found
 _NOTHING, _A_NAME, _ITS_END = range(3)  # what getattr's arguments still lack
@@ -40,6 +42,7 @@ class Named(NamedTuple):
     by_calls: bool      # by calls of getattr and hasattr alone, which tell of what (runs.Executed)
     by_text: frozenset  # globals that it may ask for as strings
     compares: bool      # it asks of objects other than its constants whether they are the same one
+    versions: frozenset  # names of tensors that it asks how often they were written to
 
 
 def _operations():
@@ -140,6 +143,7 @@ def _scan(code, found):
     if "globals" in code.co_names:
         found[5].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
     found[7] |= _compares(code)
+    found[8].update(_versions(code) if VERSION in code.co_names else ())
     found[6] |= not _UNTOLD.isdisjoint(code.co_names)
     for inner in code.co_consts:
         if hasattr(inner, "co_code"):
@@ -149,6 +153,15 @@ def _scan(code, found):
 def _compares(code):
     raw = code.co_code
     return any(raw[at] == _IS and raw[at - 2] not in _CONSTANTS for at in range(2, len(raw), 2))
+
+
+def _versions(code):
+    names: tuple = (None,)  # of what was loaded last
+    for one in dis.get_instructions(code):
+        if one.argval == VERSION:
+            yield from (name for name in names if type(name) is str)
+        is_name = one.opname.startswith(_NAMES_VALUES)
+        names = (one.argval,) if is_name else names[-1:] if one.opname.startswith("BINARY") else (None,)
 
 
 def _asked_by_format(text):
@@ -179,11 +192,11 @@ def once_for_code(function):
 @once_for_code
 def named(code):
     """What a code object and those within it read by name."""
-    found = [set(), set(), set(), set(), False, set(), False, False]
+    found = [set(), set(), set(), set(), False, set(), False, False, set()]
     _scan(code, found)
     attributes = found[_ATTRIBUTE] | found[3]
     return Named(frozenset(found[_GLOBAL] | found[5]), frozenset(attributes), frozenset(found[3]),
-                 frozenset(found[_IMPORT]), found[4], not found[6], frozenset(found[5]), found[7])
+                 frozenset(found[_IMPORT]), found[4], not found[6], frozenset(found[5]), found[7], frozenset(found[8]))
 
 
 def asks_by_made_names(code):

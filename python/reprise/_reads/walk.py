@@ -33,7 +33,7 @@ from contextvars import ContextVar
 from .. import _C
 from .._base.constants import WRITTEN, is_plain, is_plain_type
 from .._capture import trackers
-from .code import MATCHED, is_foreign_file, is_foreign_module, named
+from .code import MATCHED, VERSION, is_foreign_file, is_foreign_module, named
 from .marks import BY_ORDER, BY_VALUE, dict_of_class, way_for
 from .runs import STREAM, current_stream, place_of
 
@@ -104,6 +104,14 @@ class _While:
         return self._id
 
 
+def _base_of(tensor):
+    base = tensor._base
+    return None if base is None else (base.data_ptr(), base.shape, base.stride())
+
+
+# What code may ask of tensors that others in the same place do not answer alike. Keys have all else of them.
+_OF_TENSORS = {"_base": _base_of, "_is_view": lambda tensor: tensor._is_view(), "is_leaf": lambda tensor: tensor.is_leaf,
+               "grad_fn": lambda tensor: type(tensor.grad_fn)}
 _asked: list = []  # PyTorch, and what _asked_of found of it
 
 
@@ -158,6 +166,7 @@ class Walk(_C.Walk):
         self._met_classes = 0
         self._shared = []       # those of classes, modules of Python's and functions
         self._functions = []    # (function, path) of the program's, also of those that did not run
+        self._versions = set()  # names of tensors that code asks how often they were written to
         self._described = collections.Counter()  # by name of an attribute: of how many of them it was looked at
         self._kinds = set()     # whose classes were met
         self._met_names = {}    # by class: all names that it had then
@@ -268,7 +277,24 @@ class Walk(_C.Walk):
                 self._described[name, kind] = len(objects)
                 for value, path in objects[known:]:
                     self._describe_by(value, name, f"{path}.{name}")
+        self._describe_tensors()
         self._drain()
+
+    def _describe_tensors(self):
+        tensors = self._news.tensors
+        for name in sorted(_OF_TENSORS.keys() & self.names):
+            known, self._described[name] = self._described[name], len(tensors)
+            for tensor, path in [(ref(), path) for ref, path in tensors[known:]]:
+                if tensor is not None:
+                    self.tokens.append((name, _OF_TENSORS[name](tensor)))
+                    self.paths.append(f"{path}.{name}")
+        for name in self._versions if VERSION in self.names else ():
+            known, self._described[VERSION, name] = self._described[VERSION, name], len(tensors)
+            for ref, path in tensors[known:]:
+                tensor = ref()
+                is_named = path == name or path.endswith((f".{name}", f"[{name!r}]"))
+                if is_named and tensor is not None and not tensor.is_inference():
+                    self.own(ATTRIBUTES, ref, (VERSION,), (tensor._version,), (f"{path}.{VERSION}",))
 
     def _describe_by(self, value, name, path):
         if name == _BELOW:
@@ -595,6 +621,7 @@ class Walk(_C.Walk):
         self.names |= found.attributes
         self.globals |= found.globals | found.imports
         self._maybe |= found.maybe
+        self._versions |= found.versions
         self.compares |= found.compares or "id" in found.globals
         if not _SIGNATURES.isdisjoint(found.attributes | found.globals):
             self.names |= _OF_SIGNATURES
