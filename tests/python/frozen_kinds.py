@@ -2857,6 +2857,13 @@ for _name, _before, _after in (("name", "some", "other"), ("qualname", "some", "
 
 
 @kind()
+def doc_of_a_function_of_this_module():
+    n = net()
+    return lambda x: helper_of_globals(n(x)) * len(helper_of_globals.__doc__ or ""), turns_to(
+        helper_of_globals, "__doc__", "some", "other")
+
+
+@kind()
 def annotation_that_is_written():
     n = net()
 

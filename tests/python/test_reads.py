@@ -24,7 +24,7 @@ from no_memory import exhaust, needs_it
 from fake_fast_path import give_fast_path
 from reprise import _C
 from reprise._call import graphed
-from reprise._reads import marks, news, reads as _reads, runs, values as _values, walk as _walk
+from reprise._reads import code, marks, news, reads as _reads, runs, values as _values, walk as _walk
 from reprise._reads.walk import (ATTRIBUTES, CALL, CELL, DICT, FUNCTION, ITEMS, LIST, NAMES, SET, TYPE)
 
 try:
@@ -219,7 +219,7 @@ class Looks(unittest.TestCase):
 
         def some(x: int) -> int:
             return x
-        for owner, names in ((some, _walk.OF_FUNCTIONS), (Some, (*_walk.OF_CLASSES, _walk.BASES))):
+        for owner, names in ((some, code.OF_FUNCTIONS), (Some, (*_walk.OF_CLASSES, _walk.BASES))):
             for name in names:
                 value = getattr(owner, name)
                 other = (Other,) if name == _walk.BASES else {} if type(value) is dict else "other"

@@ -25,6 +25,8 @@ _FORMATS = frozenset(("format", "format_map", "vformat"))  # by which strings as
 _IMPORTS = frozenset(("import_module", "__import__", "modules"))  # and for modules
 MATCHED = "__match_args__"
 VERSION = "_version"
+OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")  # beside a dict
+_DESCRIBED = frozenset((VERSION, *OF_FUNCTIONS))
 _NAMES_VALUES = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CONST")
 _GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP, _MATCH = range(12)
 _MOST_CODE = 4096  # code objects of which is kept what was found
@@ -42,7 +44,7 @@ class Named(NamedTuple):
     by_calls: bool      # by calls of getattr and hasattr alone, which tell of what (runs.Executed)
     by_text: frozenset  # globals that it may ask for as strings
     compares: bool      # it asks of objects other than its constants whether they are the same one
-    versions: frozenset  # names of tensors that it asks how often they were written to
+    ahead: frozenset    # (name, attribute) of values that it asks for a version, or what functions say of themselves
 
 
 def _operations():
@@ -143,7 +145,7 @@ def _scan(code, found):
     if "globals" in code.co_names:
         found[5].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
     found[7] |= _compares(code)
-    found[8].update(_versions(code) if VERSION in code.co_names else ())
+    found[8].update(() if _DESCRIBED.isdisjoint(code.co_names) else _ahead(code))
     found[6] |= not _UNTOLD.isdisjoint(code.co_names)
     for inner in code.co_consts:
         if hasattr(inner, "co_code"):
@@ -155,11 +157,12 @@ def _compares(code):
     return any(raw[at] == _IS and raw[at - 2] not in _CONSTANTS for at in range(2, len(raw), 2))
 
 
-def _versions(code):
+def _ahead(code):
+    """As of Named.ahead."""
     names: tuple = (None,)  # of what was loaded last
     for one in dis.get_instructions(code):
-        if one.argval == VERSION:
-            yield from (name for name in names if type(name) is str)
+        if type(one.argval) is str and one.argval in _DESCRIBED:
+            yield from ((name, one.argval) for name in names if type(name) is str)
         is_name = one.opname.startswith(_NAMES_VALUES)
         names = (one.argval,) if is_name else names[-1:] if one.opname.startswith("BINARY") else (None,)
 

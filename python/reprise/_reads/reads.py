@@ -25,9 +25,10 @@ from . import alike, asks, switches
 from .alike import codes_of
 from .arguments import Arguments
 from .behind import Behind
+from .code import OF_FUNCTIONS
 from .runs import Effect, Executed, Run, current_stream, place_of
 from .values import Unreadable, Values
-from .walk import BASES, OF_CLASSES, OF_FUNCTIONS, TENSOR, Same
+from .walk import BASES, OF_CLASSES, TENSOR, Same
 
 MOST_STATES = 1024   # that are told apart; of more the one that was not met for longest is forgotten
 _found: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()  # Reads by the id of a callable

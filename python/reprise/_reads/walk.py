@@ -33,7 +33,7 @@ from contextvars import ContextVar
 from .. import _C
 from .._base.constants import WRITTEN, is_plain, is_plain_type
 from .._capture import trackers
-from .code import MATCHED, VERSION, is_foreign_file, is_foreign_module, named
+from .code import MATCHED, OF_FUNCTIONS, VERSION, is_foreign_file, is_foreign_module, named
 from .marks import BY_ORDER, BY_VALUE, dict_of_class, way_for
 from .runs import STREAM, current_stream, place_of
 
@@ -61,8 +61,6 @@ _LOCKS = (type(threading.Lock()),)
 _OF_PARTIAL = ("func", "args", "keywords")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
-# What functions and classes have beside a dict, and code may ask for.
-OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
 OF_CLASSES = ("__name__", "__qualname__")
 BASES = "__bases__"
 _BELOW = "__subclasses__"
@@ -166,7 +164,8 @@ class Walk(_C.Walk):
         self._met_classes = 0
         self._shared = []       # those of classes, modules of Python's and functions
         self._functions = []    # (function, path) of the program's, also of those that did not run
-        self._versions = set()  # names of tensors that code asks how often they were written to
+        self._at_home = {}      # by name: likewise of those that lie where they were declared
+        self._ahead_of = set()  # as of Named.ahead
         self._described = collections.Counter()  # by name of an attribute: of how many of them it was looked at
         self._kinds = set()     # whose classes were met
         self._met_names = {}    # by class: all names that it had then
@@ -269,32 +268,37 @@ class Walk(_C.Walk):
         self._drain()
 
     def _describe(self):
-        """Names, texts and annotations of functions and classes, where code asks for such."""
-        for kind, all_names, objects in (("of a function", OF_FUNCTIONS, self._functions),
-                                         ("of a class", (*OF_CLASSES, _BELOW), [(kind, kind.__name__) for kind in self._classes])):
-            for name in self.names.intersection(all_names):
-                known = self._described[name, kind]
-                self._described[name, kind] = len(objects)
-                for value, path in objects[known:]:
+        """What code asks of functions, classes and tensors beside what they hold."""
+        classes = [(kind, kind.__name__) for kind in self._classes]
+        for objects, names in ((self._functions, OF_FUNCTIONS), (classes, (*OF_CLASSES, _BELOW))):
+            for name in sorted(self.names.intersection(names)):
+                for value, path in self._not_described(objects, (names, name)):
                     self._describe_by(value, name, f"{path}.{name}")
-        self._describe_tensors()
-        self._drain()
-
-    def _describe_tensors(self):
         tensors = self._news.tensors
         for name in sorted(_OF_TENSORS.keys() & self.names):
-            known, self._described[name] = self._described[name], len(tensors)
-            for tensor, path in [(ref(), path) for ref, path in tensors[known:]]:
+            for tensor, path in [(ref(), path) for ref, path in self._not_described(tensors, name)]:
                 if tensor is not None:
                     self.tokens.append((name, _OF_TENSORS[name](tensor)))
                     self.paths.append(f"{path}.{name}")
-        for name in self._versions if VERSION in self.names else ():
-            known, self._described[VERSION, name] = self._described[VERSION, name], len(tensors)
-            for ref, path in tensors[known:]:
-                tensor = ref()
-                is_named = path == name or path.endswith((f".{name}", f"[{name!r}]"))
-                if is_named and tensor is not None and not tensor.is_inference():
-                    self.own(ATTRIBUTES, ref, (VERSION,), (tensor._version,), (f"{path}.{VERSION}",))
+        for name, asked in sorted(self._ahead_of):
+            if asked == VERSION:
+                for ref, path in self._not_described(tensors, (name, asked)):
+                    self._own_version(ref, path, name)
+                continue
+            for value, path in self._not_described(self._at_home.get(name, ()), (name, asked)):
+                self._describe_by(value, asked, f"{path}.{asked}")
+        self._drain()
+
+    def _not_described(self, objects, what):
+        """Those that came since the last time."""
+        known, self._described[what] = self._described[what], len(objects)
+        return objects[known:]
+
+    def _own_version(self, ref, path, name):
+        tensor = ref()
+        is_named = path == name or path.endswith((f".{name}", f"[{name!r}]"))
+        if is_named and tensor is not None and not tensor.is_inference():
+            self.own(ATTRIBUTES, ref, (VERSION,), (tensor._version,), (f"{path}.{VERSION}",))
 
     def _describe_by(self, value, name, path):
         if name == _BELOW:
@@ -326,6 +330,7 @@ class Walk(_C.Walk):
         self._abstract.clear()
         self._met_names.clear()
         self._functions.clear()
+        self._at_home.clear()
         self.let_go()
         self._scopes.clear()
         self._shared.clear()
@@ -390,6 +395,7 @@ class Walk(_C.Walk):
         self._scopes.clear()
         self._shared.clear()
         self._functions.clear()
+        self._at_home.clear()
         self._abstract.clear()
         self._news.clear()
 
@@ -509,7 +515,8 @@ class Walk(_C.Walk):
                 self._news.wrappers.append((function, path))
                 self._follow(Walk._foreign_cells, function, path)
             return Same(function)
-        self._functions.append((function, path))
+        (self._at_home.setdefault(function.__name__, []) if _is_at_home(function) else self._functions).append(
+            (function, path))
         if self.executed is not None and (place := place_of(code)) not in self.executed:
             self._news.idle.setdefault(place, []).append((function, path))
             return ("function", Same(code))
@@ -621,7 +628,7 @@ class Walk(_C.Walk):
         self.names |= found.attributes
         self.globals |= found.globals | found.imports
         self._maybe |= found.maybe
-        self._versions |= found.versions
+        self._ahead_of |= found.ahead
         self.compares |= found.compares or "id" in found.globals
         if not _SIGNATURES.isdisjoint(found.attributes | found.globals):
             self.names |= _OF_SIGNATURES
@@ -1341,6 +1348,16 @@ class News:
             tensor = reference()
             if tensor is not None:
                 walk._beside(tensor, path, self.done.get(id(tensor), ()))
+
+
+def _is_at_home(function):
+    """Does it lie in the module or class that declares it? So do hundreds in a program, and code that asks for the name
+    of one is mostly given it elsewhere."""
+    first, *names = function.__qualname__.split(".")
+    found = function.__globals__.get(first)
+    for name in names:
+        found = vars(found).get(name) if isinstance(found, type) else None
+    return getattr(found, "__func__", found) is function
 
 
 class _Count(int):
