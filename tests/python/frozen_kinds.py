@@ -3191,3 +3191,42 @@ def leaf_that_is_none():
     n, held = net(), types.SimpleNamespace(w=whole[0])
     leaf = whole[0].detach().requires_grad_()
     return lambda x: n(x) * (2.0 if held.w.is_leaf else 1.0), now_and_then_put(held, leaf, held.w)
+
+
+# ---- TorchScript --------------------------------------------------------------------------------------------
+
+class Scripted(torch.nn.Module):
+    scale: float
+    sizes: list[int]
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.sizes = 1.0, [1]
+
+    def forward(self, x):
+        return x * (self.scale * self.sizes[0])  # one kernel, which nobody fuses with another
+
+
+@kind()
+def attribute_of_a_scripted_module():
+    module = torch.jit.script(Scripted())
+
+    def change(i):
+        module.scale = values(i)
+    return module, change
+
+
+@kind()
+def list_of_a_scripted_module_within_another():
+    class Some(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.jit.script(Scripted())
+
+        def forward(self, x):
+            return self.inner(x) + x
+    some = Some()
+
+    def change(i):
+        some.inner.sizes = [int(2 * values(i))]
+    return some, change

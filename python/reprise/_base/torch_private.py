@@ -517,6 +517,43 @@ def after_each_pass(torch, function):
     setattr(torch.autograd, name, run)
 
 
+class _ScriptWrites:
+    """How often attributes of modules of TorchScript were assigned, which lie in C++.
+
+    Attributes:
+        count (int): It grows with each.
+    """
+
+    def __init__(self, kind):
+        self.count, before = 0, kind.__setattr__
+
+        @functools.wraps(before)
+        def assign(module, name, value):
+            self.count += 1
+            before(module, name, value)
+        kind.__setattr__ = assign
+
+
+@functools.cache
+def script_writes(torch):
+    """Counts those from here on; None: this PyTorch has no such modules."""
+    kind = _find(torch, "jit.RecursiveScriptModule")
+    return None if kind is None else _ScriptWrites(kind)
+
+
+def is_scripted(torch, module):
+    """Is it a module of TorchScript?"""
+    kind = _find(torch, "jit.RecursiveScriptModule")
+    return kind is not None and isinstance(module, kind)
+
+
+def script_attributes(module):
+    """What a module of TorchScript has in C++ beside its tensors and children, by name."""
+    inner = vars(module).get("_c")
+    names = getattr(vars(module).get("_concrete_type"), "get_attributes", dict)() if inner is not None else {}
+    return {name: inner.getattr(name) for name in names}
+
+
 def frames_compiled():
     """How many frames of Python torch.compile has looked at, to compile them."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)

@@ -31,6 +31,7 @@ import weakref
 from contextvars import ContextVar
 
 from .. import _C
+from .._base import torch_private
 from .._base.constants import WRITTEN, is_plain, is_plain_type
 from .._capture import trackers
 from .code import MATCHED, OF_FUNCTIONS, VERSION, is_foreign_file, is_foreign_module, named
@@ -177,6 +178,7 @@ class Walk(_C.Walk):
         self._used = set()      # types of modules whose own functions were looked at
         self._global_hooks = False  # were they looked at?
         self._abstract = {}     # classes that others may be registered with: was it looked which are?
+        self._scripted = False  # were modules of TorchScript met?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
         self._news = News()
         self._loose = set()     # of Executed.loose what was looked at
@@ -996,6 +998,8 @@ class Walk(_C.Walk):
             parts = tuple(part for part in parts if part not in ("_forward_hooks", "_forward_pre_hooks"))
         self._module_whole(module, path, used, self._module_base, parts, self._scopes,
                            (way_for("instance"), way_for("container")))
+        if torch_private.is_scripted(self.torch, module):
+            self._script_reads(module, path)
         if kind not in self._kinds:
             self._meet_class(kind)
         if used and kind not in self._used:
@@ -1003,6 +1007,20 @@ class Walk(_C.Walk):
             self._use_functional(used)
         if not self._global_hooks:
             self._look_at_global_hooks()
+
+    def _script_reads(self, module, path):
+        """What a module of TorchScript has as attributes. Only assignments of the program's are noticed."""
+        writes = torch_private.script_writes(self.torch)
+        found = torch_private.script_attributes(module) if writes is not None else {}
+        if not found:
+            return
+        if not self._scripted:
+            self._scripted = True
+            ask = functools.partial(operator.attrgetter("count"), writes)
+            self.look_at(CALL, ask, (_Count(writes.count),))
+        self.tokens.append(("scripted", tuple((name, repr(value)) for name, value in sorted(found.items())
+                                              if not isinstance(value, self.torch.Tensor))))
+        self.paths.append(path)
 
     def _use_functional(self, names):
         """The functions that PyTorch's layers call may be replaced."""
