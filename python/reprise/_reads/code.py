@@ -27,7 +27,6 @@ MATCHED = "__match_args__"
 VERSION = "_version"
 OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")  # beside a dict
 _DESCRIBED = frozenset((VERSION, *OF_FUNCTIONS))
-_NAMES_VALUES = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CONST")
 _GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP, _MATCH = range(12)
 _MOST_CODE = 4096  # code objects of which is kept what was found
 _NOTHING, _A_NAME, _ITS_END = range(3)  # what getattr's arguments still lack
@@ -73,6 +72,10 @@ def _operations():
 
 _TABLE = _operations()
 _IS = dis.opmap["IS_OP"]
+_NEITHER = (None, 0)
+_PASSED = frozenset((dis.EXTENDED_ARG, dis.opmap.get("CACHE", dis.EXTENDED_ARG)))
+_DEREFS = frozenset(op for name, op in dis.opmap.items() if name == "LOAD_DEREF")
+_SUBSCRIPTS = frozenset(op for name, op in dis.opmap.items() if name in ("BINARY_SUBSCR", "BINARY_OP"))
 _CONSTANTS = frozenset(op for name, op in dis.opmap.items() if name.startswith(("LOAD_CONST", "LOAD_COMMON_CONST")))
 
 
@@ -154,17 +157,37 @@ def _scan(code, found):
 
 def _compares(code):
     raw = code.co_code
-    return any(raw[at] == _IS and raw[at - 2] not in _CONSTANTS for at in range(2, len(raw), 2))
+    return _IS in raw and any(raw[at] == _IS and raw[at - 2] not in _CONSTANTS for at in range(2, len(raw), 2))
 
 
 def _ahead(code):
     """As of Named.ahead."""
+    raw, extended = code.co_code, 0
     names: tuple = (None,)  # of what was loaded last
-    for one in dis.get_instructions(code):
-        if type(one.argval) is str and one.argval in _DESCRIBED:
-            yield from ((name, one.argval) for name in names if type(name) is str)
-        is_name = one.opname.startswith(_NAMES_VALUES)
-        names = (one.argval,) if is_name else names[-1:] if one.opname.startswith("BINARY") else (None,)
+    for at in range(0, len(raw), 2):
+        op, argument = raw[at], raw[at + 1] | extended
+        if op in _PASSED:
+            extended = argument << 8 if op == dis.EXTENDED_ARG else 0
+            continue
+        extended = 0
+        what, shift = _TABLE.get(op, _NEITHER)
+        if what == _ATTRIBUTE and code.co_names[argument >> shift] in _DESCRIBED:
+            yield from ((name, code.co_names[argument >> shift]) for name in names if type(name) is str)
+        if what in (_ATTRIBUTE, _GLOBAL):
+            names = (code.co_names[argument >> shift],)
+        elif what == _CONST:
+            names = (code.co_consts[argument],)
+        elif op in _DEREFS:
+            names = (_free_name(code, argument),)
+        else:
+            names = names[-1:] if op in _SUBSCRIPTS else (None,)
+
+
+def _free_name(code, argument):
+    """The name of a variable in a cell, by an instruction's argument."""
+    if hasattr(code, "_varname_from_oparg"):
+        return code._varname_from_oparg(argument)
+    return (*code.co_cellvars, *code.co_freevars)[argument]
 
 
 def _asked_by_format(text):
