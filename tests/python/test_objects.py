@@ -2,6 +2,7 @@
 """Objects among arguments: what tells calls with them apart, the tensors that they bring, and what runs find
 in their place."""
 
+import collections
 import gc
 import types
 import unittest
@@ -10,7 +11,8 @@ from unittest import mock
 
 import walked_torch
 from reprise import _C
-from reprise._call.body import marks_given, with_given
+from reprise._base import tree as tree_
+from reprise._call.body import Joined, marks_given, with_given
 from reprise._call.stand_ins import StandIns
 from reprise._reads import arguments, walk
 from reprise._shapes.shape import Given
@@ -238,6 +240,34 @@ class Results(unittest.TestCase):
         body = marks_given(lambda placed: (placed, first.inner), [first], lambda leaf: leaf is first.inner)
         with self.assertRaisesRegex(_C.Error, "a part of an object"):
             body(7)
+
+
+class Joins(unittest.TestCase):
+    """Containers among the arguments that are the same one, or one that is there besides."""
+
+    def test_numbers_of_containers_within_others(self):
+        inner = [1]
+        tree = (inner, {"a": inner, "b": (inner, 2)}, (), collections.OrderedDict(c=3))
+        self.assertEqual(tree_.identified_in(tree, False), [inner, tree[1], inner, inner])
+        self.assertEqual(tree_.identified_in(tree, True), [tree, inner, tree[1], inner, tree[1]["b"], inner])
+
+    def test_which_are_one(self):
+        identity = tree_.Identity(True, (0, 1, 2, 1, 4, 1), ())
+        made = Joined(identity, {}).tree(([1], {"a": [1], "b": ([1], 2)}))
+        self.assertIs(made[0], made[1]["a"])
+        self.assertIs(made[0], made[1]["b"][0])
+
+    def test_one_that_is_there_besides(self):
+        own = [1.0, (2, 3)]
+        made = Joined(tree_.Identity(True, None, ((1, "place"),)), {1: own}).tree(([1.0, (2, 3)], [4]))
+        self.assertIs(made[0], own)
+        self.assertEqual(made[1], [4])
+
+    def test_one_that_changed_meanwhile_is_refused(self):
+        identity = tree_.Identity(True, None, ((1, "place"),))
+        for other in ([2.0], [1], [1.0, 2.0], None):
+            with self.assertRaisesRegex(_C.Error, "changed since the call began"):
+                Joined(identity, {1: other}).tree(([1.0],))
 
 
 if __name__ == "__main__":

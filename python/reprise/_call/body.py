@@ -10,7 +10,7 @@ from .._base.tree import Identity, build, flatten, identified_in, met_twice, unf
 from .._grad.gradients import homes
 from .._grad.nodes import hooked_refusal
 from .._grad.reached import TURNED, Left, Open, Passes
-from .._reads.walk import is_plain
+from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Given, Held
 from .._shapes.split import Refused
 from .stand_ins import StandIns
@@ -86,6 +86,12 @@ class Joined:
         self._identity, self._found = identity, found
 
     def tree(self, tree):
+        """Raises where what was found is not what the call was given, as a run ahead of the capture may have put
+        something else there."""
+        there = identified_in(tree, self._identity.wide) if self._found else ()
+        if not all(_is_like(one, there[number]) for number, one in self._found.items()):
+            raise _C.Error("a container that is an argument, and that it reads beside its arguments too, changed since "
+                           "the call began. Pass a copy")
         return self._identity.joined(tree, self._found)
 
     def __enter__(self):
@@ -97,6 +103,13 @@ class Joined:
             if kind is None and (len(now) != len(held) or any(map(operator.is_not, now, held))):
                 raise _C.Error(f"it changes a {type(one).__name__} that is an argument, and that it reads beside its "
                                "arguments too. Pass a copy")
+
+
+def _is_like(one, other):
+    """Do two containers hold the same?"""
+    (leaves, spec), (others, form) = flatten(one), flatten(other)
+    return spec == form and all(a is b or (is_plain(a) and is_plain(b) and plain_token(a) == plain_token(b))
+                                for a, b in zip(leaves, others))
 
 
 def _held(container):

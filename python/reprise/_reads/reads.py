@@ -370,11 +370,15 @@ class Reads:
         return is_plain(leaf) or self._is_own_object(leaf)
 
     def container_at(self, place):
-        """What is there, as identities() told of it."""
+        """What is there by now, as identities() told of it; None: nothing."""
         which, *entries = place
-        found = self.values.walk.owners[which]
-        found = found[4] if entries else found[2]
+        owners = self.values.walk.owners
+        if which >= len(owners):
+            return None
+        found = owners[which][4] if entries else owners[which][2]
         for entry in entries:
+            if not isinstance(found, tuple) or entry >= len(found):
+                return None
             found = found[entry]
         return found
 
