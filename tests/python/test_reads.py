@@ -412,6 +412,54 @@ class Looks(unittest.TestCase):
             other.take(None)
         self.assertFalse(other.take(_C.Reads(object)), "it looks at nothing")
 
+    def test_more_are_added(self):
+        """Those that are there are not read again, and stay known as they were."""
+        for way in (0, marks.way_for("container")):
+            cells = [types.CellType(i) for i in range(8)]
+            names, later, row, column = {"a": 1.5, "b": 2}, {"c": 3.5}, [1, 2], [3, 4]
+            first = [(CELL, 0, cells[i], None, (i,)) for i in (5, 0, 3)] + [
+                (NAMES, way, names, ("a",), (1.5,)), (LIST, 0, column, None, (3, 4))]
+            more = [(CELL, 0, cells[i], None, (i,)) for i in (7, 1, 4)] + [
+                (NAMES, way, names, ("b",), (2,)), (NAMES, way, later, ("c", "d"), (3.5, _C.absent)),
+                (LIST, 0, row, None, (1, 2)), (FUNCTION, 0, helper, None, _C.parts_of(helper))]
+            self.reads.set(list(first))
+            self.assertTrue(self.reads.holds())
+            self.reads.add([None] * len(first) + more)
+            self.assertEqual(self.reads.counts()[0], len(first) + len(more))
+            self.assertTrue(self.reads.holds() and self.reads.holds())
+            for i in (5, 0, 3, 7, 1, 4):
+                cells[i].cell_contents = -1
+                self.assertFalse(self.reads.holds(), i)
+                cells[i].cell_contents = i
+                self.assertTrue(self.reads.holds(), i)
+            for changed, key in ((names, "a"), (names, "b"), (later, "c"), (later, "d")):
+                before = dict(changed)
+                changed[key] = 9
+                self.assertFalse(self.reads.holds(), key)
+                changed.clear()
+                changed.update(before)
+                self.assertTrue(self.reads.holds(), key)
+            for some in (row, column):
+                some.append(1)
+                self.assertFalse(self.reads.holds(), some)
+                some.pop()
+                self.assertTrue(self.reads.holds(), some)
+            cells[3].cell_contents = cells[1].cell_contents = "another"
+            self.reads.accept(2, 0, "another")
+            self.assertFalse(self.reads.holds())
+            self.reads.accept(len(first) + 1, 0, "another")
+            self.assertTrue(self.reads.holds())
+            self.reads.set(list(first))
+            self.reads.add([*first, (NAMES, way, later, ("c",), (4.5,))])
+            self.assertFalse(self.reads.holds(), "it was never so")
+        for wrong in ([], [None]):
+            with self.assertRaises(ValueError):
+                self.reads.add(wrong)
+        with self.assertRaises(TypeError):
+            self.reads.add([*first, *more, None])
+        with self.assertRaises(ValueError):
+            _C.Reads(object).add([])
+
     def test_a_dict_outlives_who_looked_at_it(self):
         names = {"a": 1}
         for _ in range(3):
@@ -432,8 +480,9 @@ class Looks(unittest.TestCase):
                       (CALL, 0, helper, None, ())):
             with self.assertRaises(ValueError, msg=wrong):
                 self.reads.set([wrong])
-        with self.assertRaises(TypeError):
-            self.reads.set(((),))
+        for wrong in (((),), [None]):
+            with self.assertRaises(TypeError):
+                self.reads.set(wrong)
         self.reads.set([(CELL, 0, types.CellType(1), None, (1,))])
         for which, entry in ((1, 0), (0, 1), (-1, 0), (0, -1)):
             with self.assertRaises(IndexError):
@@ -460,6 +509,8 @@ class Looks(unittest.TestCase):
         self.assertEqual(exhaust(self, self.reads.changed), [(0, 0, 2)])
         exhaust(self, self.reads.accept, 0, 0, 2)
         self.assertTrue(self.reads.holds())
+        exhaust(self, self.reads.add, [*owners, (CELL, 0, types.CellType(1), None, (1,))])
+        self.assertEqual((self.reads.counts()[0], self.reads.holds()), (3, True))
 
 
 class Marks(unittest.TestCase):

@@ -843,8 +843,11 @@ static bool read_owner(const struct reads *reads, struct owner *owner, PyObject 
 {
     int kind, way;
     PyObject *object, *keys, *values;
-    if (!PyTuple_Check(given) ||
-        !PyArg_ParseTuple(given, "iiOOO!", &kind, &way, &object, &keys, &PyTuple_Type, &values))
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "an owner is a tuple");
+        return false;
+    }
+    if (!PyArg_ParseTuple(given, "iiOOO!", &kind, &way, &object, &keys, &PyTuple_Type, &values))
         return false;
     owner->kind = (enum kind)kind;
     owner->unowned = object == unowned;
@@ -870,13 +873,12 @@ static bool read_owner(const struct reads *reads, struct owner *owner, PyObject 
     return !PyErr_Occurred();
 }
 
-static struct owners *read_owners(const struct reads *reads, PyObject *given,
-                                  const PyObject *unowned)
+/* Room for so many; NULL without memory, with an exception set. */
+static struct owners *make_owners(size_t room)
 {
-    size_t count = (size_t)PyList_Size(given);
-    struct owners *owners = PyMem_Calloc(1, sizeof *owners + count * sizeof *owners->list);
-    size_t *always = PyMem_Calloc(count + 1, sizeof *always);
-    if (!owners || !always || !rpp_words_reserve(&owners->words, count * FUNCTION_PARTS)) {
+    struct owners *owners = PyMem_Calloc(1, sizeof *owners + room * sizeof *owners->list);
+    size_t *always = PyMem_Calloc(room + 1, sizeof *always);
+    if (!owners || !always) {
         PyMem_Free(owners);
         PyMem_Free(always);
         PyErr_NoMemory();
@@ -884,21 +886,44 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
     }
     owners->users = 1;
     owners->always = always;
-    owners->seen = rpp_mark_changes - 1;
-    owners->functions_seen = rpp_function_changes;
-    for (; owners->count < count; owners->count++) {
+    return owners;
+}
+
+/* Reads those of the list that are not there yet, for which there is room; false with an exception
+ * set, and all let go. */
+static bool read_rest(const struct reads *reads, struct owners *owners, PyObject *given,
+                      const PyObject *unowned)
+{
+    for (size_t count = (size_t)PyList_Size(given); owners->count < count; owners->count++) {
         struct owner *owner = &owners->list[owners->count];
         PyObject *item = PyList_GetItem(given, (Py_ssize_t)owners->count);
         if (!read_owner(reads, owner, item, unowned)) {
             owners->count++; /* half of it may be there */
             release(owners);
-            return NULL;
+            return false;
         }
         if (owner->way != RPP_BY_WATCHER && !is_told(owner) && !add_words(owners, owner))
-            always[owners->always_count++] = owners->count;
+            owners->always[owners->always_count++] = owners->count;
     }
+    owners->seen = rpp_mark_changes - 1; /* the new ones were not looked at yet */
     rpp_words_settle(&owners->words);
-    return owners;
+    return true;
+}
+
+static struct owners *read_owners(const struct reads *reads, PyObject *given,
+                                  const PyObject *unowned)
+{
+    size_t count = (size_t)PyList_Size(given);
+    struct owners *owners = make_owners(count);
+    if (!owners)
+        return NULL;
+    if (!rpp_words_reserve(&owners->words, count * FUNCTION_PARTS)) {
+        release(owners);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    owners->functions_seen = rpp_function_changes;
+    return read_rest(reads, owners, given, unowned) ? owners : NULL;
 }
 
 /* set(owners, unowned=None): a list of (kind, way, object, keys or None, values). The object
@@ -931,27 +956,48 @@ static void keep_owner(struct owner *owner)
     Py_XINCREF(owner->values);
 }
 
-/* Others that are the same. Looks count as made. NULL without memory, with an exception set. */
-static struct owners *copy_owners(const struct owners *from)
+/* Others that are the same, with room for more. Looks count as made. NULL without memory, with an
+ * exception set. */
+static struct owners *copy_owners(const struct owners *from, size_t more)
 {
-    size_t bytes = sizeof *from + from->count * sizeof *from->list;
-    struct owners *made = PyMem_Malloc(bytes);
-    size_t *always = PyMem_Calloc(from->count + 1, sizeof *always);
-    struct rpp_words words = {0};
-    if (!made || !always || !rpp_words_copy(&words, &from->words)) {
-        PyMem_Free(made);
-        PyMem_Free(always);
+    struct owners *made = make_owners(from->count + more);
+    if (!made)
+        return NULL;
+    if (!rpp_words_copy(&made->words, &from->words, more * FUNCTION_PARTS)) {
+        release(made);
         PyErr_NoMemory();
         return NULL;
     }
-    memcpy(made, from, bytes);
-    memcpy(always, from->always, from->always_count * sizeof *always);
-    made->users = 1;
-    made->always = always;
-    made->words = words;
+    memcpy(made->list, from->list, from->count * sizeof *from->list);
+    memcpy(made->always, from->always, from->always_count * sizeof *from->always);
+    made->count = from->count;
+    made->always_count = from->always_count;
+    made->seen = from->seen;
+    made->functions_seen = from->functions_seen;
     for (size_t i = 0; i < made->count; i++)
         keep_owner(&made->list[i]);
     return made;
+}
+
+/* add(owners, unowned=None): as of set, a list that begins with the owners that were set or added:
+ * those behind them are looked at too. What was known of the others stays. */
+static PyObject *reads_add(PyObject *self, PyObject *args)
+{
+    struct reads *reads = (struct reads *)self;
+    PyObject *given, *unowned = Py_None;
+    if (!PyArg_ParseTuple(args, "O!|O", &PyList_Type, &given, &unowned))
+        return NULL;
+    size_t had = reads->owners ? reads->owners->count : 0, count = (size_t)PyList_Size(given);
+    if (!reads->owners || count < had)
+        return PyErr_Format(PyExc_ValueError, "add takes a list of more owners than are there");
+    struct owners *made = copy_owners(reads->owners, count - had);
+    if (!made || !read_rest(reads, made, given, unowned))
+        return NULL;
+    struct owners *old = reads->owners;
+    reads->owners = made;
+    reads->epoch++;
+    release(old);
+    return Py_NewRef(Py_None);
 }
 
 /* take(other): looks at what another one looks at, if that holds. False: it does not. */
@@ -962,7 +1008,7 @@ static PyObject *reads_take(PyObject *self, PyObject *other)
         return PyErr_Format(PyExc_TypeError, "take takes a Reads");
     if (!((struct reads *)other)->owners || !rpp_reads_hold(other))
         return Py_NewRef(Py_False);
-    struct owners *made = copy_owners(((struct reads *)other)->owners), *old = reads->owners;
+    struct owners *made = copy_owners(((struct reads *)other)->owners, 0), *old = reads->owners;
     if (!made)
         return NULL;
     reads->owners = made;
@@ -1065,6 +1111,8 @@ static void reads_dealloc(PyObject *object)
 static PyMethodDef methods[] = {
     {"set", reads_set, METH_VARARGS,
      "set(owners, unowned=None): of (kind, way, object, keys or None, values) each."},
+    {"add", reads_add, METH_VARARGS,
+     "add(owners, unowned=None): a list that begins with those that are there; the others too."},
     {"take", reads_take, METH_O,
      "take(other): looks at what another one looks at, if that holds; does it?"},
     {"holds", reads_holds, METH_NOARGS, "Is all as it was set?"},

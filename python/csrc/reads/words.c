@@ -17,15 +17,15 @@ bool rpp_words_reserve(struct rpp_words *words, size_t most)
     return false;
 }
 
-bool rpp_words_copy(struct rpp_words *words, const struct rpp_words *other)
+bool rpp_words_copy(struct rpp_words *words, const struct rpp_words *other, size_t more)
 {
     rpp_assert_gil();
-    if (!rpp_words_reserve(words, other->count))
+    if (!rpp_words_reserve(words, other->count + more))
         return false;
     memcpy(words->list, other->list, other->count * sizeof *words->list);
     memcpy(words->places, other->places, other->count * sizeof *words->places);
     words->count = other->count;
-    words->is_settled = other->is_settled;
+    words->is_settled = other->is_settled && more == 0;
     return true;
 }
 
@@ -81,7 +81,7 @@ void rpp_words_settle(struct rpp_words *words)
     if (!list)
         return;
     for (size_t i = 0; i < words->count; i++)
-        list[i] = (struct placed){words->list[i], i};
+        list[i] = (struct placed){words->list[words->places[i]], i};
     qsort(list, words->count, sizeof *list, compare);
     for (size_t i = 0; i < words->count; i++) {
         words->list[i] = list[i].word;

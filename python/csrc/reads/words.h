@@ -26,8 +26,9 @@ struct rpp_words {
 
 /* Makes room, for words that are added and then settled; false without memory, and nothing made. */
 bool rpp_words_reserve(struct rpp_words *words, size_t most);
-/* The same words, settled or not; false without memory, and nothing made. */
-bool rpp_words_copy(struct rpp_words *words, const struct rpp_words *other);
+/* The same words, settled or not, with room for more, which are then settled with them; false
+ * without memory, and nothing made. */
+bool rpp_words_copy(struct rpp_words *words, const struct rpp_words *other, size_t more);
 /* Adds one; its number. There is room. */
 size_t rpp_words_add(struct rpp_words *words, const uint64_t *at, uint64_t value);
 /* Takes back those from this number on. */

@@ -84,7 +84,7 @@ class Values:
             return
         with _readable(), uncollected():
             self._go_on(self.walk, self.executed.copy())
-            self.handle.set(self.walk.owners, self.unowned)
+            self.handle.add(self.walk.owners, self.unowned)
         self._found_containers = (None, None)
         self.walks += 1
 
