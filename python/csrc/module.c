@@ -35,6 +35,7 @@
 #include "capture/workspaces.h"
 #include "grad/gradients.h"
 #include "reads/bodies.h"
+#include "reads/code.h"
 #include "reads/marks.h"
 #include "reads/reach.h"
 #include "reads/reached.h"
@@ -386,6 +387,13 @@ static PyMethodDef methods[] = {
      "dict_of_class(class): the dict behind the view of it; None: it has none."},
     {"body_of", rpp_body_of, METH_O,
      "body_of(dict of a class): a copy, without what Python itself puts there."},
+    {"learn_operations", rpp_learn_operations, METH_VARARGS,
+     "learn_operations(what, shifts, extended, askers, everything, makers, matched): see code.h."},
+    {"read_instructions", rpp_read_instructions, METH_VARARGS,
+     "read_instructions(code, globals, attributes, imports): adds the names that it reads by; does "
+     "it make some?"},
+    {"names_in", rpp_names_in, METH_O,
+     "names_in(code): all names of the code, and of code within it."},
     {"dict_tag", rpp_dict_tag_of, METH_O, "A word of a dict that may change with it."},
     {"is_as_reached", rpp_is_as_reached, METH_VARARGS,
      "is_as_reached(functions, objects, globals, classes): are they as a Reach noted them?"},

@@ -513,6 +513,61 @@ class Looks(unittest.TestCase):
         self.assertEqual((self.reads.counts()[0], self.reads.holds()), (3, True))
 
 
+class Names(unittest.TestCase):
+    """What code reads by name, as its instructions tell."""
+
+    @staticmethod
+    def subject(it, name, *rest):
+        import json
+        it.kept = 1
+        if GLOBAL_OF_SUBJECT(it.kept):  # noqa: F821
+            it.late = [lambda: rest.inner]
+        return it.late, getattr(it, "asked"), json, MORE  # noqa: F821
+
+    @staticmethod
+    def asks(it, name):
+        return getattr(it, name)
+
+    @staticmethod
+    def builds(it, i):
+        return getattr(it, f"w{i}")
+
+    @needs_it
+    def test_globals_attributes_and_imports(self):
+        for _ in (1, 2):
+            found = exhaust(self, code.named.__wrapped__, self.subject.__code__)
+            self.assertEqual(found.globals, {"GLOBAL_OF_SUBJECT", "MORE", "getattr"})
+            self.assertEqual(found.imports, {"json"})
+            self.assertLessEqual({"inner", "late", "asked"}, found.attributes)
+            self.assertNotIn("kept", found.attributes, "it was stored on the one way there")
+            self.assertIn("asked", found.maybe)
+            self.assertFalse(found.dynamic)
+        for makes in (self.asks, self.builds):
+            self.assertTrue(code.named.__wrapped__(makes.__code__).dynamic)
+
+    @needs_it
+    def test_all_names(self):
+        found = exhaust(self, _C.names_in, self.subject.__code__)
+        self.assertEqual(found, {"json", "kept", "GLOBAL_OF_SUBJECT", "late", "inner", "getattr", "MORE"})
+
+    def test_what_is_no_code_is_refused(self):
+        for wrong in (1, self.subject):
+            with self.assertRaises(AttributeError):
+                _C.names_in(wrong)
+            with self.assertRaises(AttributeError):
+                _C.read_instructions(wrong, set(), set(), set())
+        with self.assertRaises(TypeError):
+            _C.read_instructions(self.subject.__code__, set(), set(), [])
+
+    def test_arguments_longer_than_a_byte(self):
+        """Of which an instruction ahead has the rest."""
+        names = {}
+        exec("def many(it):\n" + "".join(f"    it.a{i}\n    b{i}\n" for i in range(400)), names)
+        found = code.named.__wrapped__(names["many"].__code__)
+        self.assertEqual(found.attributes, {f"a{i}" for i in range(400)})
+        self.assertEqual(found.globals, {f"b{i}" for i in range(400)})
+
+
 class Marks(unittest.TestCase):
     @unittest.skipUnless(sys.version_info < (3, 13), "whether watchers see all is found out")
     def test_how_dicts_tell(self):

@@ -53,15 +53,7 @@ def _root(name):
     return (name or "").partition(".")[0]
 
 
-@once_for_code
-def names_of(code):
-    """The names in a code object, and in those within it."""
-    found, ahead = set(), [code]
-    while ahead:
-        here = ahead.pop()
-        found.update(here.co_names)
-        ahead += [c for c in here.co_consts if isinstance(c, types.CodeType)]
-    return frozenset(found)
+names_of = once_for_code(_C.names_in)  # the names in a code object, and in those within it
 
 
 class Reach(_C.Reach):

@@ -10,7 +10,10 @@ import os
 import string
 import sys
 import sysconfig
+import types
 from typing import NamedTuple
+
+from .. import _C
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # the package's folder
 # Packages whose code is not followed: they change nothing of what they read, or tell of it.
@@ -20,6 +23,7 @@ _ASKERS = frozenset(("getattr", "hasattr", "attrgetter", "__getattribute__", "ge
 _EVERYTHING = frozenset(("vars", "dir", "__dict__", "asdict", "astuple"))
 _LACKS = frozenset(("AttributeError", "Exception", "BaseException"))  # by which code finds that it has none
 _MAKERS = frozenset(("str", "format", "chr"))
+_ASKED_AROUND = _ASKERS | _EVERYTHING
 _UNTOLD = _EVERYTHING | {"attrgetter", "__getattribute__", "getattr_static"}
 _FORMATS = frozenset(("format", "format_map", "vformat"))  # by which strings ask for attributes
 _IMPORTS = frozenset(("import_module", "__import__", "modules"))  # and for modules
@@ -29,7 +33,6 @@ OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotati
 _DESCRIBED = frozenset((VERSION, *OF_FUNCTIONS))
 _GLOBAL, _ATTRIBUTE, _IMPORT, _CONST, _CALL, _MAKE, _STORE, _FAST, _PAIR, _REBIND, _JUMP, _MATCH = range(12)
 _MOST_CODE = 4096  # code objects of which is kept what was found
-_NOTHING, _A_NAME, _ITS_END = range(3)  # what getattr's arguments still lack
 
 
 class Named(NamedTuple):
@@ -79,79 +82,47 @@ _SUBSCRIPTS = frozenset(op for name, op in dis.opmap.items() if name in ("BINARY
 _CONSTANTS = frozenset(op for name, op in dis.opmap.items() if name.startswith(("LOAD_CONST", "LOAD_COMMON_CONST")))
 
 
-def _instructions(code):
-    """(what, argument) of those that matter."""
-    raw, extended = code.co_code, 0
-    for at in range(0, len(raw), 2):
-        argument = raw[at + 1] | extended
-        if raw[at] == dis.EXTENDED_ARG:
-            extended = argument << 8
-            continue
-        extended = 0
-        known = _TABLE.get(raw[at])
-        if known is not None:
-            yield known[0], argument >> known[1]
+def _teach():
+    """Tells the extension, which goes through instructions (csrc/reads/code.h)."""
+    what, shifts = bytearray(256), bytearray(256)
+    for operation, (does, shift) in _TABLE.items():
+        if operation < 256:  # others are none that code objects tell of
+            what[operation], shifts[operation] = does + 1, shift
+    _C.learn_operations(bytes(what), bytes(shifts), dis.EXTENDED_ARG, _ASKERS, _EVERYTHING, _MAKERS, MATCHED)
 
 
-class _Straight:
-    """What a function has stored on the way that each call of it goes, before its first branch: what it
-    reads of that is its own."""
+_teach()
+
+
+class _Found:
+    """What was found so far; as of Named."""
 
     def __init__(self):
-        self.known = set()  # (local variable, attribute)
-        self.last = None    # the variable that is on top
-        self.branches = False
-
-    def see(self, what, argument, names):
-        """Follows an instruction; is it a read of what was stored?"""
-        before, self.last = self.last, None
-        if what == _FAST:
-            self.last = argument
-        elif what == _PAIR:
-            self.last = argument & 15
-        elif what == _STORE and before is not None and not self.branches:
-            self.known.add((before, names[argument]))
-        elif what == _REBIND:
-            self.known.clear()
-        self.branches |= what == _JUMP
-        return what == _ATTRIBUTE and (before, names[argument]) in self.known
+        self.globals, self.attributes, self.imports = set(), set(), set()
+        self.maybe, self.by_text, self.ahead = set(), set(), set()
+        self.dynamic = self.untold = self.compares = False
 
 
 def _scan(code, found):
-    waits, straight, last = _NOTHING, _Straight(), None
-    for what, argument in _instructions(code):
-        own = straight.see(what, argument, code.co_names)
-        if what == _CONST:
-            text = last = code.co_consts[argument]
-            if type(text) is str and text.isidentifier() and waits:
-                waits = _ITS_END
-        elif what == _CALL:
-            found[4] |= waits == _A_NAME
-            waits = _NOTHING
-        elif what == _MATCH:  # which has the names ahead of it, and asks the class for as many
-            found[_ATTRIBUTE].update((*last, MATCHED) if argument else last)
-        elif what == _MAKE:
-            found[4] |= waits != _NOTHING
-        elif what in (_GLOBAL, _ATTRIBUTE, _IMPORT) and not own:
-            name = code.co_names[argument]
-            found[what].add(name)
-            found[4] |= name in _EVERYTHING or (waits == _ITS_END and name in _MAKERS)
-            waits = _A_NAME if name in _ASKERS else waits
-    if not (_ASKERS | _EVERYTHING).isdisjoint(code.co_names):
-        found[3].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
-    if not _LACKS.isdisjoint(code.co_names) and getattr(code, "co_exceptiontable", True):
-        found[3].update(found[_ATTRIBUTE].intersection(code.co_names))
-    if not _FORMATS.isdisjoint(code.co_names):
-        found[_ATTRIBUTE].update(name for c in code.co_consts if type(c) is str for name in _asked_by_format(c))
-    if not _IMPORTS.isdisjoint(code.co_names):
-        found[_IMPORT].update(c for c in code.co_consts if type(c) is str and c.replace(".", "a").isidentifier())
-    if "globals" in code.co_names:
-        found[5].update(c for c in code.co_consts if type(c) is str and c.isidentifier())
-    found[7] |= _compares(code)
-    found[8].update(() if _DESCRIBED.isdisjoint(code.co_names) else _ahead(code))
-    found[6] |= not _UNTOLD.isdisjoint(code.co_names)
-    for inner in code.co_consts:
-        if hasattr(inner, "co_code"):
+    names, consts = code.co_names, code.co_consts
+    found.dynamic |= _C.read_instructions(code, found.globals, found.attributes, found.imports)
+    texts = [c for c in consts if type(c) is str]
+    if not _ASKED_AROUND.isdisjoint(names):
+        found.maybe.update(filter(str.isidentifier, texts))
+    if not _LACKS.isdisjoint(names) and getattr(code, "co_exceptiontable", True):
+        found.maybe.update(found.attributes.intersection(names))
+    if not _FORMATS.isdisjoint(names):
+        found.attributes.update(name for c in texts for name in _asked_by_format(c))
+    if not _IMPORTS.isdisjoint(names):
+        found.imports.update(c for c in texts if c.replace(".", "a").isidentifier())
+    if "globals" in names:
+        found.by_text.update(filter(str.isidentifier, texts))
+    found.compares |= _compares(code)
+    if not _DESCRIBED.isdisjoint(names):
+        found.ahead.update(_ahead(code))
+    found.untold |= not _UNTOLD.isdisjoint(names)
+    for inner in consts:
+        if type(inner) is types.CodeType:
             _scan(inner, found)
 
 
@@ -218,11 +189,11 @@ def once_for_code(function):
 @once_for_code
 def named(code):
     """What a code object and those within it read by name."""
-    found = [set(), set(), set(), set(), False, set(), False, False, set()]
+    found = _Found()
     _scan(code, found)
-    attributes = found[_ATTRIBUTE] | found[3]
-    return Named(frozenset(found[_GLOBAL] | found[5]), frozenset(attributes), frozenset(found[3]),
-                 frozenset(found[_IMPORT]), found[4], not found[6], frozenset(found[5]), found[7], frozenset(found[8]))
+    return Named(frozenset(found.globals | found.by_text), frozenset(found.attributes | found.maybe),
+                 frozenset(found.maybe), frozenset(found.imports), found.dynamic, not found.untold,
+                 frozenset(found.by_text), found.compares, frozenset(found.ahead))
 
 
 def asks_by_made_names(code):
