@@ -535,7 +535,8 @@ class Names(unittest.TestCase):
     @needs_it
     def test_globals_attributes_and_imports(self):
         for _ in (1, 2):
-            found = exhaust(self, code.named.__wrapped__, self.subject.__code__)
+            exhaust(self, _C.read_instructions, self.subject.__code__, set(), set(), set())
+            found = code.named.__wrapped__(self.subject.__code__)
             self.assertEqual(found.globals, {"GLOBAL_OF_SUBJECT", "MORE", "getattr"})
             self.assertEqual(found.imports, {"json"})
             self.assertLessEqual({"inner", "late", "asked"}, found.attributes)
@@ -791,6 +792,84 @@ class Found(unittest.TestCase):
         self.found.look_again()
         self.assertIn("a hook of self[0]", self.found.walk.paths)
         self.notices(lambda: net._modules["0"]._forward_hooks.clear())
+
+    def layers(self):
+        """Layers of one class, of which one has an attribute more, and what a net of theirs reads."""
+        class Layer(walked_torch.Module):
+            kept = 0
+
+            def __init__(self):
+                super().__init__()
+                self.scale = 1.5
+
+            def forward(self, x):
+                return getattr(self, "bias", x) * self.scale + self.kept
+
+        class Net(walked_torch.Module):
+            def __init__(self):
+                super().__init__()
+                self._modules.update((str(i), Layer()) for i in range(6))
+                self._modules["3"].other = self._modules["3"].kept = 1
+                self._modules["5"].one = self._modules["5"].another = 1
+
+            def forward(self, x):
+                return self._modules["0"].forward(x) or self.later()
+
+            def later(self):
+                return self.other
+        net = Net()
+        executed = runs.Executed(map(runs.place_of, (Net.forward.__code__, Layer.forward.__code__)))
+        self.values(net, executed)
+        return net, list(net._modules.values()), executed
+
+    def scopes_of(self, layers):
+        found = {id(scope.object): scope for scope in self.found.walk._scopes}
+        return [found[id(layer)] for layer in layers]
+
+    def test_layers_are_looked_up_by_the_same_names(self):
+        """Found once, but of one that has other names."""
+        net, layers, executed = self.layers()
+        for _ in range(2):
+            *alike, odd, other = (scopes := self.scopes_of([layers[i] for i in (0, 1, 2, 4, 3, 5)]))
+            self.assertEqual(len({id(scope.done) for scope in alike}), 1)
+            self.assertEqual(len({id(scope.done) for scope in scopes}), 3)
+            for scope in scopes:
+                self.assertLessEqual({"scale", "bias", "kept"}, scope.done)
+            executed.add(runs.place_of(type(net).later.__code__))
+            self.found.look_further()
+        self.assertEqual([path for path in self.found.walk.paths if path.endswith(".other")], ["self[3].other"])
+        self.assertTrue("other" in odd.done and "other" not in other.done)
+        for i, layer in enumerate(layers):
+            self.notices(lambda layer=layer: setattr(layer, "scale", 2.5), f"self[{i}].scale")
+            self.notices(lambda layer=layer: setattr(layer, "bias", 2.5), f"self[{i}].bias")
+            self.notices(lambda layer=layer: setattr(layer, "kept", 2.5), f"self[{i}].kept")
+
+    def test_a_layer_that_came_to_have_more_is_looked_up_by_that(self):
+        """Where the others with the same names until then have not."""
+        net, layers, executed = self.layers()
+        before = {id(layer): scope.done for layer, scope in zip(layers, self.scopes_of(layers))}
+        layers[4].other = 2.5
+        executed.add(runs.place_of(type(net).later.__code__))
+        self.found.look_further()
+        self.assertEqual(sorted(path for path in self.found.walk.paths if path.endswith(".other")),
+                         ["self[3].other", "self[4].other"])
+        self.assertEqual({"other" in done for done in before.values()}, {False}, "those were others' as well")
+        scopes = self.scopes_of(layers)
+        self.assertEqual(["other" in scope.done for scope in scopes], [False, False, False, True, True, False])
+        self.notices(lambda: setattr(layers[4], "other", 3.5), "self[4].other")
+
+    def test_objects_that_are_all_unlike(self):
+        class Some:
+            def __init__(self, i):
+                setattr(self, f"a{i}", i)
+                self.p = i
+        some = [Some(i) for i in range(300)]
+
+        def subject():
+            return [one.p for one in some]
+        self.values(subject)
+        for i in (0, 150, 299):
+            self.notices(lambda i=i: setattr(some[i], "p", -1), f"some[{i}].p")
 
     def test_only_code_that_ran_is_followed(self):
         t = 1.5

@@ -17,19 +17,44 @@ struct rpp_scope *rpp_scope_new(PyObject *object, PyObject *names, PyObject *pat
                                 PyObject *skips)
 {
     rpp_assert_gil();
-    PyObject *done = PySet_New(NULL);
-    struct rpp_scope *scope = done ? (struct rpp_scope *)rpp_allocate(scope_type) : NULL;
-    if (!scope) {
-        Py_XDECREF(done);
+    struct rpp_scope *scope = (struct rpp_scope *)rpp_allocate(scope_type);
+    if (!scope)
         return NULL;
-    }
     scope->object = Py_NewRef(object);
     scope->names = Py_NewRef(names);
     scope->path = Py_NewRef(path);
     scope->own = Py_NewRef(own);
     scope->skips = Py_NewRef(skips);
-    scope->done = done;
+    scope->done = Py_NewRef(no_names);
+    scope->done_is_shared = true;
     return scope;
+}
+
+/* A set of its own to add to. */
+static bool own_done(struct rpp_scope *scope)
+{
+    if (!scope->done_is_shared)
+        return true;
+    PyObject *made = PySet_New(scope->done), *gone = scope->done;
+    if (!made)
+        return false;
+    scope->done = made;
+    scope->done_is_shared = false;
+    Py_DECREF(gone);
+    return true;
+}
+
+bool rpp_scope_note(struct rpp_scope *scope, PyObject *names)
+{
+    rpp_assert_gil();
+    Py_ssize_t count = PySequence_Size(names);
+    bool worked = count <= 0 || own_done(scope);
+    for (Py_ssize_t i = 0; worked && i < count; i++) {
+        PyObject *name = PySequence_GetItem(names, i);
+        worked = name && PySet_Add(scope->done, name) == 0;
+        Py_XDECREF(name);
+    }
+    return worked && count >= 0;
 }
 
 /* Scope(object, names, path, way, shallow, own, is_open, inherits, skips) */
@@ -116,9 +141,19 @@ static PyObject *scope_look_again(PyObject *self, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
+/* note(names): it was looked up by them. */
+static PyObject *scope_note(PyObject *self, PyObject *names)
+{
+    PyObject *list = PySequence_List(names);
+    bool worked = list && rpp_scope_note((struct rpp_scope *)self, list);
+    Py_XDECREF(list);
+    return worked ? Py_NewRef(Py_None) : NULL;
+}
+
 int rpp_add_scope_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
+        {"note", scope_note, METH_O, "note(names): it was looked up by them."},
         {"look_again", scope_look_again, METH_NOARGS,
          "look_again(): it may have come to have names since it was looked at."},
         {NULL, NULL, 0, NULL},

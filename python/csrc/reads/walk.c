@@ -557,15 +557,6 @@ static bool add_missing(struct rpp_walk *walk, struct rpp_scope *scope, PyObject
     return worked;
 }
 
-static bool note_done(const struct rpp_scope *scope, PyObject *names)
-{
-    Py_ssize_t count = PyList_Size(names);
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (PySet_Add(scope->done, PyList_GetItem(names, i)) != 0)
-            return false;
-    return true;
-}
-
 /* How many are absent at the end. */
 static Py_ssize_t count_missing(PyObject *values)
 {
@@ -575,16 +566,13 @@ static Py_ssize_t count_missing(PyObject *values)
     return count - at;
 }
 
-/* Looks up names of a scope that has them all in a dict. */
+/* Looks up names, a tuple, of a scope that has them all in a dict. */
 static bool look_up(struct rpp_walk *walk, const struct rpp_scope *scope, PyObject *names)
 {
-    PyObject *keys = PyList_AsTuple(names);
-    if (keys && PyObject_IsTrue(walk->left) == 1) {
-        PyObject *kept =
-            PyObject_CallMethodObjArgs((PyObject *)walk, says.not_left, scope, keys, NULL);
-        Py_DECREF(keys);
-        keys = kept;
-    }
+    PyObject *keys =
+        PyDict_Size(walk->left) > 0
+            ? PyObject_CallMethodObjArgs((PyObject *)walk, says.not_left, scope, names, NULL)
+            : Py_NewRef(names);
     bool worked = keys != NULL;
     if (worked && PyTuple_Size(keys) > 0) {
         struct rpp_owned owned = {.kind = RPP_NAMES,
@@ -602,17 +590,40 @@ static bool look_up(struct rpp_walk *walk, const struct rpp_scope *scope, PyObje
     return worked;
 }
 
-/* What names are looked up for: those that are there, those that are not, or both. */
-struct looks {
-    bool present, missing;
-};
-
-static bool extend_dict(struct rpp_walk *walk, struct rpp_scope *scope, struct looks looks)
+/* The names that a scope is looked up by next, which are noted: a new tuple. */
+static PyObject *names_to_look_up(struct rpp_walk *walk, struct rpp_scope *scope,
+                                  struct rpp_peer_turn turn)
 {
-    PyObject *names = looks.present ? present(walk, scope) : PyList_New(0);
-    bool worked = names && (!looks.missing || add_missing(walk, scope, names)) &&
-                  note_done(scope, names) &&
-                  (PyList_Size(names) == 0 || look_up(walk, scope, names));
+    PyObject *found = turn.present ? present(walk, scope) : PyList_New(0);
+    bool worked =
+        found && (!turn.missing || add_missing(walk, scope, found)) && rpp_scope_note(scope, found);
+    PyObject *names = worked ? PyList_AsTuple(found) : NULL;
+    Py_XDECREF(found);
+    return names;
+}
+
+/* The same, for what was found of a peer, or is found for the next one. */
+static PyObject *names_of_peers(struct rpp_walk *walk, struct rpp_scope *scope,
+                                struct rpp_peer_turn turn)
+{
+    PyObject *names = rpp_peers_find(&walk->peers, scope, turn);
+    if (names)
+        return names;
+    struct rpp_peer_state before = rpp_peer_state(scope);
+    PyObject *done = Py_NewRef(before.done); /* which a peer has to have */
+    names = names_to_look_up(walk, scope, turn);
+    if (names && !rpp_peers_keep(&walk->peers, scope, turn, before, names))
+        Py_CLEAR(names);
+    scope->done_is_shared = true; /* by the next one, perhaps */
+    Py_DECREF(done);
+    return names;
+}
+
+static bool extend_dict(struct rpp_walk *walk, struct rpp_scope *scope, struct rpp_peer_turn turn)
+{
+    PyObject *names = rpp_has_peers(scope) ? names_of_peers(walk, scope, turn)
+                                           : names_to_look_up(walk, scope, turn);
+    bool worked = names && (PyTuple_Size(names) == 0 || look_up(walk, scope, names));
     Py_XDECREF(names);
     return worked;
 }
@@ -621,8 +632,8 @@ static bool extend_dict(struct rpp_walk *walk, struct rpp_scope *scope, struct l
 static bool extend(struct rpp_walk *walk, struct rpp_scope *scope, bool missing)
 {
     struct rpp_known now = known_now(walk, scope->own);
-    struct looks looks = {!is_same_known(&now, &scope->at),
-                          missing && !is_same_known(&now, &scope->lacks_at)};
+    struct rpp_peer_turn looks = {.present = !is_same_known(&now, &scope->at),
+                                  .missing = missing && !is_same_known(&now, &scope->lacks_at)};
     if (!looks.present && !looks.missing)
         return true;
     if (looks.present)
@@ -631,6 +642,7 @@ static bool extend(struct rpp_walk *walk, struct rpp_scope *scope, bool missing)
         scope->lacks_at = now;
     if (!refresh(walk))
         return false;
+    looks.turn = walk->turn;
     if (scope->names != Py_None && !extend_dict(walk, scope, looks))
         return false;
     if (!looks.present)
@@ -692,6 +704,7 @@ static PyObject *walk_weaken(PyObject *self, PyObject *unused)
 static PyObject *walk_let_go(PyObject *self, PyObject *unused)
 {
     (void)unused;
+    rpp_peers_clear(&((struct rpp_walk *)self)->peers);
     rpp_seen_clear(&((struct rpp_walk *)self)->seen);
     return Py_NewRef(Py_None);
 }
@@ -714,12 +727,14 @@ static const struct rpp_members references = {objects, OBJECTS};
 static int walk_traverse(PyObject *self, visitproc visit, void *arg)
 {
     int found = rpp_members_visit(self, &references, visit, arg);
+    found = found ? found : rpp_peers_visit(&((struct rpp_walk *)self)->peers, visit, arg);
     return found ? found : rpp_seen_visit(&((struct rpp_walk *)self)->seen, visit, arg);
 }
 
 static int walk_clear(PyObject *self)
 {
     rpp_members_clear(self, &references);
+    rpp_peers_clear(&((struct rpp_walk *)self)->peers);
     rpp_seen_clear(&((struct rpp_walk *)self)->seen);
     return 0;
 }

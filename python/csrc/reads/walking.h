@@ -6,6 +6,7 @@
 #ifndef REPRISE_PYTHON_WALKING_H
 #define REPRISE_PYTHON_WALKING_H
 
+#include "reads/peers.h"
 #include "reads/same.h"
 #include "reads/scope.h"
 
@@ -29,6 +30,7 @@ struct rpp_walk {
     long turn;              /* counts what `known_at` was */
     Py_ssize_t class_count; /* of `classes`, then */
     PyObject *classes;      /* those that were met: a dict */
+    struct rpp_peers peers; /* of its scopes */
     struct rpp_seen seen;
     char dynamic, has_memory;
 };

@@ -911,7 +911,7 @@ class Walk(_C.Walk):
         names = getattr(tensor, "__dict__", None)
         if names:
             scope = _Scope(tensor, names, path + ".", way_for("instance"), inherits=True)
-            scope.done.update(done)
+            scope.note(done)
             self._news.scopes.append(scope)
 
     def _contents(self, tensor, address):
@@ -1306,7 +1306,7 @@ class Walk(_C.Walk):
             keys = [n for n in keys if hasattr(scope.object, n) or n in self._maybe]
         if type(scope.object) is _Weakly:
             keys = [n for n in keys if scope.object._has(n) or n in self._maybe or n in scope.own]
-        scope.done.update(keys)
+        scope.note(keys)
         if keys:
             self.own(ATTRIBUTES, scope.object, tuple(keys),
                      [getattr(scope.object, n, _C.absent) for n in keys],
