@@ -4,10 +4,13 @@
 import abc
 import collections
 import contextvars
+import copy
 import ctypes
 import functools
 import gc
+import inspect
 import io
+import operator
 import os
 import random
 import sys
@@ -1638,6 +1641,21 @@ class Effects(unittest.TestCase):
         del Later.__getattr__
         Later.__getattribute__ = object.__getattribute__
         self.assertFalse(runs._is_harmless(Layer, True))
+
+    def test_what_others_ask_for_is_not_noted(self):
+        """Code of Python's asks for attributes all the time, and is not looked at."""
+        executed, asked = runs.Executed(), []
+        note = runs._Askers._note
+
+        def counted(askers, how):
+            asked.append(how)
+            note(askers, how)
+        with mock.patch.object(runs._Askers, "_note", counted), runs.Run(executed, refuses=True):
+            found = inspect.unwrap(lambda: 1), operator.attrgetter, copy.copy([1])
+        self.assertEqual((len(asked), executed.made), (0, set()))
+        with mock.patch.object(runs._Askers, "_note", counted), runs.Run(executed, refuses=True):
+            getattr(found, "made_" + str(len(found)), None)
+        self.assertEqual((len(asked), executed.made), (1, {"made_3"}))
 
     def test_a_profiler_goes_on(self):
         seen = []

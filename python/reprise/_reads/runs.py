@@ -16,6 +16,7 @@ import inspect
 import sys
 import threading
 import types
+from builtins import getattr, hasattr, id  # Python's own, also where functions of _Askers stand for them
 
 from .. import _C
 from .._base import generators, torch_private
@@ -211,9 +212,9 @@ class Executed(set):
             self.made.add(ID)
 
     def note_name(self, code, ask, asked, name):
-        """Code asks for an attribute of this name, by `ask`: getattr or hasattr."""
+        """The program's code asks for an attribute of this name, by `ask`: getattr or hasattr."""
         self.note(code, ask, asked)
-        if not is_foreign_file(code.co_filename) and name not in named(code).attributes:
+        if name not in named(code).attributes:
             self.made.add(name)
 
     def note(self, code, function, first):
@@ -237,7 +238,8 @@ def _is_importing(frame):
 
 
 def _is_asker(value):
-    return value is getattr or value is hasattr
+    """Is it what the program finds by these names now?"""
+    return value is builtins.getattr or value is builtins.hasattr
 
 
 class Run:
@@ -506,7 +508,7 @@ def _is_harmless(kind, is_called):
 def _told(ask, answer=None, begins=None):
     """The same, but for events of no interest (csrc/reads/told.c)."""
     return _C.Told(ask, _WORDS, answer, begins, (_is_quiet, _is_idle, _makes_names), _is_harmless, _KINDS,
-                   (getattr, hasattr))
+                   (builtins.getattr, builtins.hasattr))
 
 
 def _is_quiet(code):
@@ -692,7 +694,7 @@ class _Askers:
 
     def _told(self, ask):
         def asking(*args):
-            if len(args) > 1 and type(args[1]) is str:
+            if len(args) > 1 and type(args[1]) is str and not is_foreign_file(sys._getframe(1).f_code.co_filename):
                 self._note(lambda run, frame: run.executed.note_name(frame.f_code, ask, args[0], args[1]))
             return ask(*args)
         return asking
@@ -700,7 +702,8 @@ class _Askers:
     def _id_told(self, find):
         def id_told(*args):
             number = find(*args)
-            self._note(lambda run, frame: number in run.given and run.executed.note_id(frame))
+            if any(number in run.given for run in self._runs):
+                self._note(lambda run, frame: number in run.given and run.executed.note_id(frame))
             return number
         return id_told
 
@@ -719,6 +722,7 @@ class _Askers:
     def begin(self, run):
         with self._lock:
             if not self._runs:
+                is_foreign_file(__file__)  # finds out what that takes, and asks nobody from now on
                 self._found = {name: getattr(builtins, name) for name in self.NAMES}
                 self._ours = {name: (self._id_told if name == "id" else self._told)(self._found[name])
                               for name in self.NAMES}
