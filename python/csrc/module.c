@@ -425,6 +425,8 @@ static PyMethodDef methods[] = {
     {"settle_layout", rpp_settle_layout, METH_NOARGS, "Is it known where tensors have those?"},
     {"see_gradient", rpp_see_gradient, METH_VARARGS,
      "see_gradient(tensor, address of its impl, of its gradient's or 0, does it want one)."},
+    {"with_gradients", rpp_with_gradients, METH_O,
+     "with_gradients(parameters): the numbers of those that have a gradient now."},
     {"settle_gradients", rpp_settle_gradients, METH_NOARGS, "Is it known where tensors have it?"},
     {"device_info", device_info, METH_VARARGS, "What a device is."},
     {"heap_stats", heap_stats, METH_VARARGS, "Statistics under the names of PyTorch's."},

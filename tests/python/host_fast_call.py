@@ -13,6 +13,7 @@ import weakref
 from no_memory import exhaust, needs_it
 from on_host import BYTES, OnHost
 from reprise import _C
+from reprise._grad import gradients
 
 IN, OUT, INOUT = 1, 2, 3
 CPU, CUDA = 1, 2
@@ -766,6 +767,25 @@ class KnownLayoutOfGradients(Asked):
             self.assertEqual(self.call(), b"zero")
             self.assertEqual([(p.reads, p.sets) for p in params], [(0, sets), (0, 0), (0, sets)])
             self.assertEqual([p.now for p in params], [given, None, given])
+
+    def test_those_without_a_gradient_are_not_read(self):
+        params = [LaidOut(), LaidOut(Tensor(64)), LaidOut(), LaidOut(Tensor(64))]
+        asked = Counted()
+        self.assertEqual(_C.with_gradients([*params, asked, Counted(Tensor(64))]), [1, 3, 5])
+        self.assertEqual([p.reads for p in params], [0] * 4)
+        self.assertEqual(asked.reads, 1)
+        bare = [LaidOut() for _ in range(4)]
+        for param in bare:
+            param.reads = param.sets = 0
+        before = gradients.Gradients(bare)
+        self.assertEqual((before.hold().changed(), before.used(), before.missing()), ([], [], tuple(bare)))
+        before.restore()
+        self.assertEqual([(p.reads, p.sets) for p in bare], [(0, 0)] * 4)
+        bare[2].grad = Tensor(64)
+        before.restore()
+        self.assertEqual([p.now for p in bare], [None] * 4)
+        with self.assertRaises(AttributeError):
+            _C.with_gradients([object()])
 
     def test_an_attribute_that_says_otherwise_is_asked(self):
         param = LaidOut(Tensor(4096))

@@ -24,6 +24,39 @@ struct rpp_gradients {
 
 static PyObject *name; /* "grad" */
 
+/* 1 or 0; -1 with an exception set. */
+static int has_gradient(PyObject *param)
+{
+    if (rpp_gradient_is_known(param))
+        return rpp_gradient_of(param) != NULL;
+    PyObject *grad = PyObject_GetAttr(param, name);
+    int has = grad ? grad != Py_None : -1;
+    Py_XDECREF(grad);
+    return has;
+}
+
+static bool add_number(PyObject *list, Py_ssize_t i)
+{
+    PyObject *number = PyLong_FromSsize_t(i);
+    bool added = number && PyList_Append(list, number) == 0;
+    Py_XDECREF(number);
+    return added;
+}
+
+PyObject *rpp_with_gradients(PyObject *module, PyObject *params)
+{
+    rpp_assert_gil();
+    (void)module;
+    PyObject *all = PySequence_Tuple(params), *found = all ? PyList_New(0) : NULL;
+    for (Py_ssize_t i = 0; found && i < PyTuple_Size(all); i++) {
+        int has = has_gradient(PyTuple_GetItem(all, i));
+        if (has < 0 || (has && !add_number(found, i)))
+            Py_CLEAR(found);
+    }
+    Py_XDECREF(all);
+    return found;
+}
+
 int rpp_gradients_prepare(void)
 {
     name = PyUnicode_InternFromString("grad");

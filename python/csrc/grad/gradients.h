@@ -40,6 +40,10 @@ bool rpp_gradients_give(struct rpp_gradients *gradients);
 /* For Python's garbage collector; NULL is allowed. */
 int rpp_gradients_traverse(const struct rpp_gradients *gradients, visitproc visit, void *arg);
 
+/* with_gradients(parameters): the numbers of those that have a gradient now, a list. Of most kinds of
+ * tensors their memory tells, of others their attribute. */
+PyObject *rpp_with_gradients(PyObject *module, PyObject *params);
+
 /* Interns a name; -1 with an exception set. */
 int rpp_gradients_prepare(void);
 

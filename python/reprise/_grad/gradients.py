@@ -108,60 +108,63 @@ class Gradients:
 
     def __init__(self, params):
         self.params = params
-        self._before = [None if p.grad is None else
-                        (weakref.ref(p.grad), p.grad._version, p._version) for p in params]
-        self._held = ()  # pairs of each, or None, and another tensor that stays where it is
+        grads = ((i, params[i].grad) for i in _C.with_gradients(params))
+        self._before = {i: (weakref.ref(grad), grad._version, params[i]._version)
+                        for i, grad in grads if grad is not None}  # by the number of the parameter
+        self._held = ()  # of each: the parameter, its gradient, and another tensor that stays where it is
 
     def hold(self):
         """Keeps them over a capture: each of its runs begins with them, where they are now, and so does
         the eager call that follows where it is refused."""
-        self._held = [(grad, grad if grad is None else grad.detach()) for _, grad in self._earlier()]
+        found = ((self.params[i], before[0]()) for i, before in self._before.items())
+        self._held = [(param, grad, grad.detach()) for param, grad in found if grad is not None]
         return self
 
     def _pointed_elsewhere(self):
         """Yields those held that a run gave other memory (`p.grad.data = `, or as it added to a sparse
         one), with what is where they were."""
-        for grad, place in self._held:
-            if grad is not None and _address(grad) != _address(place):
+        for _, grad, place in self._held:
+            if _address(grad) != _address(place):
                 yield grad, place
 
     def _earlier(self):
-        for param, before in zip(self.params, self._before):
-            yield param, before and before[0]()
+        """(parameter, what there is of it in _before, the gradient that it had) of those that had one or have one
+        now, in their order; no others are looked at."""
+        for i in sorted({*self._before, *_C.with_gradients(self.params)}):
+            before = self._before.get(i)
+            yield self.params[i], before, before and before[0]()
 
     def changed(self):
         """The parameters that have others by now, or none any more."""
         moved = {id(grad) for grad, _ in self._pointed_elsewhere()}
-        return [p for (p, grad), before in zip(self._earlier(), self._before)
+        return [p for p, before, grad in self._earlier()
                 if p.grad is not grad or (before and grad is None) or id(grad) in moved]
 
     def replaced(self):
         """Did all that have others by now have some before? Then they were dropped on the way, and what
         they were made no difference, unless something read them."""
-        return all(before for param, before in zip(self.params, self._before)
-                   if param.grad is not None and not (before and before[0]() is param.grad))
+        return all(i in self._before for i in _C.with_gradients(self.params))
 
     def missing(self):
         """The parameters that had none, and have none: were there any, they might have been dropped."""
-        return tuple(p for p, before in zip(self.params, self._before)
-                     if before is None and p.grad is None)
+        there = {*self._before, *_C.with_gradients(self.params)}
+        return tuple(p for i, p in enumerate(self.params) if i not in there)
 
     def used(self):
         """The parameters whose gradients an eager call used where they lay: written in place, or there
         while the parameter was, as by an optimizer."""
-        return [p for (p, grad), before in zip(self._earlier(), self._before)
+        return [p for p, before, grad in self._earlier()
                 if grad is not None and p.grad is grad and (grad._version, p._version) != before[1:]]
 
     def named_by(self, torch, graph):
         """Of each parameter whose held gradient a captured graph reads or writes where it lies, the
         parameter and that address. Raises where other graphs have that memory too, and where it is
         sparse."""
-        sparse = [(part.data_ptr(), span(part)) for _, place in self._held
-                  if place is not None and place.layout is not torch.strided for part in _parts(place)]
+        sparse = [(part.data_ptr(), span(part)) for _, _, place in self._held
+                  if place.layout is not torch.strided for part in _parts(place)]
         if any(graph.names(tuple(sparse))):
             raise _C.Error(SPARSE)
-        held = [(p, place.data_ptr(), span(place)) for p, (_, place) in zip(self.params, self._held)
-                if place is not None and place.layout is torch.strided]
+        held = [(p, place.data_ptr(), span(place)) for p, _, place in self._held if place.layout is torch.strided]
         named = graph.names(tuple(place[1:] for place in held))
         if any(bits & MISUSED for bits in named):
             raise Shared("it adds to gradients that another graph of it made, or reads them, in "
@@ -174,7 +177,7 @@ class Gradients:
         it, as far as they are there."""
         for grad, place in self._pointed_elsewhere():
             grad.data = place
-        for param, grad in self._earlier():
+        for param, _, grad in self._earlier():
             _set(param, grad)
 
 
