@@ -160,4 +160,6 @@ def _leads_to(value, parts):
             continue
         seen[id(part)] = part
         ahead += gc.get_referents(part)
+        if isinstance(part, dict):
+            ahead += part.values()  # from CPython 3.13 on an object's attributes may be no referents of its dict
     return False
