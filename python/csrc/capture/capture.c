@@ -80,11 +80,6 @@ PyObject *rpp_clean_stack(PyObject *module, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
-/* Since 2.14 PyTorch's tables of tensors, which are kernels' parameters, lie on the heap: behind
- * what a table holds come the addresses that an earlier one left there. During a run malloc gives
- * zeros instead, to every thread; glibc has a setting for that, which a program may use itself.
- * Blocks of up to 1,032 bytes come from a cache that the setting does not reach, and no table is so
- * small. It is dear where kernels are loaded meanwhile, as the driver allocates much then. */
 static bool tables_lie_on_heap = true;
 
 PyObject *rpp_tables_lie_on_heap(PyObject *module, PyObject *whether)
@@ -95,6 +90,11 @@ PyObject *rpp_tables_lie_on_heap(PyObject *module, PyObject *whether)
     return Py_NewRef(Py_None);
 }
 
+/* Since 2.14 PyTorch's tables of tensors, which are kernels' parameters, lie on the heap: behind
+ * what a table holds come the addresses that an earlier one left there. During a run malloc gives
+ * zeros instead, to every thread; glibc has a setting for that, which a program may use itself.
+ * Blocks of up to 1,032 bytes come from a cache that the setting does not reach, and no table is so
+ * small. It is dear where kernels are loaded or compiled meanwhile. */
 static void zero_fresh_memory(bool on)
 {
 #ifdef M_PERTURB

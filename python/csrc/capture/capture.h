@@ -19,6 +19,8 @@ PyObject *rpp_call_begun(PyObject *module, PyObject *unused);
 PyObject *rpp_call_ended(PyObject *module, PyObject *args);
 /* Overwrites the stack below the caller. */
 PyObject *rpp_clean_stack(PyObject *module, PyObject *unused);
+/* tables_lie_on_heap(bool): does PyTorch make tables of tensors there? Runs get zeros from malloc then,
+ * which is so until it is told otherwise. */
 PyObject *rpp_tables_lie_on_heap(PyObject *module, PyObject *whether);
 
 /* Estimate.add: (pool, callable, args, results, name) */

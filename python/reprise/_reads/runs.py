@@ -410,14 +410,20 @@ class Run:
             refused.is_draw, refused.is_print = is_draw(function), function is print
             raise refused
 
-    def of_streams(self, code, frame):
-        """What this code of PyTorch's own is called for, as _is_of_streams and _asks_for_capture say."""
+    def told_of_streams(self, code, frame):
+        """Is this code of PyTorch's that compares streams, or tells whether one captures? Then what it is called for
+        counts, on the run's thread."""
         if _is_of_streams(code):
-            self.compares_streams(frame)
+            tell = self._compares_streams
+        elif _asks_for_capture(code, frame):
+            tell = self._asks_for_capture
         else:
-            self.asks_for_capture(frame)
+            return False
+        if threading.get_ident() == self.thread:
+            tell(frame)
+        return True
 
-    def compares_streams(self, frame):
+    def _compares_streams(self, frame):
         """One of PyTorch's streams is compared with another one. In a capture the current one is the capture's."""
         line = _program_line(_caller(frame))
         if line is None:
@@ -432,7 +438,7 @@ class Run:
             if refused is not None:
                 raise refused
 
-    def asks_for_capture(self, frame):
+    def _asks_for_capture(self, frame):
         """Code asks whether the current stream captures. Libraries that do know what they do in captures."""
         line = _program_line(_caller(frame))
         if line is not None and not any(folder in line.file for folder in _OF_LIBRARIES):
@@ -574,9 +580,7 @@ def _monitor(run):
         run.started(code, frame)
         if not run.notes(code, frame) and code.co_name not in _OF_STATES:
             return monitoring.DISABLE  # once is enough; compilers call millions of functions
-        if _is_of_streams(code) or _asks_for_capture(code, frame):
-            if threading.get_ident() == run.thread:
-                run.of_streams(code, frame)
+        if run.told_of_streams(code, frame):
             return None
         found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
         if found is not None and threading.get_ident() == run.thread:  # PyTorch's own calls are told nowhere else
@@ -661,8 +665,7 @@ def _profile(run):
         is_noted = run.notes(code, frame)
         if frame.f_lasti > 0:  # or it begins: CPython 3.11 tells no difference
             run.resumed(code)
-        if _is_of_streams(code) or _asks_for_capture(code, frame):
-            run.of_streams(code, frame)
+        if run.told_of_streams(code, frame):
             return False
         found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
         if found is not None:
