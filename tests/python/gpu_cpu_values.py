@@ -647,6 +647,43 @@ class OnTheFastPath(unittest.TestCase):
         self.assertEqual(len(graphed.shapes()), 1)
 
     @torch.no_grad()
+    def test_one_whose_way_is_measured(self):
+        def by_number(x, s):
+            return x * s
+
+        def by_move(x, s):
+            return x * s.cuda()
+        for fn in (by_number, by_move):
+            graphed, taken, ways = reprise.graphed(fn, policy="auto"), 0, set()
+            for i in range(400):
+                call = (x_of(i), torch.tensor(0.25 + i / 1000))
+                made = graphed._fast_call(call, {})
+                taken += made is not reprise._C.miss
+                if isinstance(made, torch.Tensor):
+                    self.assertEqual(bits(made), bits(fn(*call)))
+                    ways.add("graph")
+                elif type(made) is reprise._C.Choice:
+                    made.end(made.turn(), False)
+                else:
+                    self.assertEqual(bits(graphed(*call)), bits(fn(*call)))
+            with self.subTest(fn=fn.__name__):
+                self.assertGreater(taken, 200)
+                self.assertEqual(ways, {"graph"})
+                self.assertEqual(len(graphed.shapes()), 1)
+
+    @torch.no_grad()
+    def test_one_that_is_eager_though_it_is_measured(self):
+        def fn(x, s):
+            return x * s * x.sum().item()
+        graphed, x, s = reprise.graphed(fn, policy="auto"), x_of(0), torch.tensor(0.5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(20):
+                graphed(x, s)
+        self.assertFalse(graphed.shapes())
+        self.assertIs(graphed._fast_call((x, s), {}), reprise._C.eager)
+
+    @torch.no_grad()
     def test_a_part_of_what_is_moved(self):
         for part in (lambda t: t[WIDE:], lambda t: t[::2], lambda t: t[:WIDE], lambda t: t.view(WIDE, 2).t()[1],
                      lambda t: t.view(2, WIDE).t()[:, 1]):

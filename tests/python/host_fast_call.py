@@ -212,6 +212,24 @@ class Asked(OnHost):
         with self.assertRaises(IndexError):
             self.hot.call((x,), {"scale": 2})
 
+    def test_what_is_replayed_by_who_is_told_has_a_choice(self):
+        x, choice = Tensor(self.x), _C.Choice(_C.Judge(0))
+        choice.captured(True, 0.01)
+        forward, backward = (self.graph(source) for source in self.sources[:2])
+        for behind, other in ((None, 7), (backward, choice)):
+            with self.assertRaisesRegex(TypeError, "Choice or None, and none with two graphs"):
+                self.hot.add_split(0, (x,), {}, forward, behind, lambda tensors: "made", (), other)
+        self.assertTrue(self.hot.add_split(0, (x,), {}, forward, None, lambda tensors: "made", (), choice))
+        seen = []
+        for _ in range(100):
+            seen.append(self.hot.call((x,), {}))
+            if seen[-1] is choice:
+                choice.end(choice.turn(), True)
+        self.assertIn("made", seen)
+        self.assertTrue(all(one in ("made", choice, _C.eager) for one in seen))
+        self.assertTrue(choice in seen or _C.eager in seen)
+        self.assertGreater(choice.info()["measured_calls"], 0)
+
     def test_a_pass_makes_what_its_graph_makes(self):
         made = ((BYTES,), (1,), "uint8")
         graph, functions = self.graph(self.sources[1]), (Tensor, self.empty, None)

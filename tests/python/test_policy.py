@@ -224,7 +224,7 @@ class Calls(unittest.TestCase):
                                   ((mine, True, None),), ("told",))])
         made._trained, case.shape = (), None
         self.assertTrue(made._offer(case, ("key", None), (3,), {}, []))
-        self.assertEqual(added[1][3:], (None, (), None, choice, ()))
+        self.assertEqual(added[1][3:], (None, (), None, choice, (), ("told",)))
 
     def test_gradients_lie_with_whose_call_it_is(self):
         """Those of a capture are held by nobody behind it."""

@@ -471,23 +471,27 @@ static PyObject *fast_call_add(PyObject *object, PyObject *arguments)
     return add_given(fast, &given);
 }
 
-/* add_split(ordinal, args, kwargs, forward, backward, replay, on_cpu): a shape whose forward and
+/* add_split(ordinal, args, kwargs, forward, backward, replay, on_cpu, choice): a shape whose forward and
  * backward passes are a graph each, and of whose arguments some may want gradients. backward: None
  * where nothing has gradients. replay: called with a tuple of the tensors of a call, in the order of its
  * arguments, and where there are any with one of those on the CPU; it makes the result, or returns
- * `miss`. on_cpu: as for add. */
+ * `miss`. on_cpu: as for add. choice: likewise, where there is no backward: a call is measured until
+ * replay returns. */
 static PyObject *fast_call_add_split(PyObject *object, PyObject *arguments)
 {
     struct addition given = {.choice = Py_None, .results = PyTuple_New(0)};
     if (!given.results)
         return NULL;
     PyObject *added = NULL;
-    if (!PyArg_ParseTuple(arguments, "iO!O!O!OO|O!", &given.ordinal, &PyTuple_Type, &given.args,
+    if (!PyArg_ParseTuple(arguments, "iO!O!O!OO|O!O", &given.ordinal, &PyTuple_Type, &given.args,
                           &PyDict_Type, &given.kwargs, rpp_graph_type, &given.graph, &given.back,
-                          &given.build, &PyTuple_Type, &given.on_cpu))
+                          &given.build, &PyTuple_Type, &given.on_cpu, &given.choice))
         added = NULL;
     else if (given.back != Py_None && Py_TYPE(given.back) != rpp_graph_type)
         PyErr_SetString(PyExc_TypeError, "add_split takes two graphs, the second one or None");
+    else if (given.choice != Py_None &&
+             (Py_TYPE(given.choice) != rpp_choice_type || given.back != Py_None))
+        PyErr_SetString(PyExc_TypeError, "add_split takes a Choice or None, and none with two graphs");
     else
         added = add_given((struct fast_call *)object, &given);
     Py_DECREF(given.results);
@@ -811,10 +815,9 @@ static PyMethodDef methods[] = {
      "takes "
      "calls of this shape."},
     {"add_split", fast_call_add_split, METH_VARARGS,
-     "add_split(ordinal, args, kwargs, forward, backward, replay, on_cpu=()): takes calls of a "
-     "shape "
-     "whose passes are a graph each; replay(tensors) makes the result, or replay(tensors, those on "
-     "the CPU)."},
+     "add_split(ordinal, args, kwargs, forward, backward, replay, on_cpu=(), choice=None): takes "
+     "calls of a shape whose passes are a graph each; replay(tensors) makes the result, or "
+     "replay(tensors, those on the CPU)."},
     {"call", (PyCFunction)(void (*)(void))fast_call_call, METH_FASTCALL,
      "call(args, kwargs): the result of such a call; miss; or eager, or a Choice that measures it, "
      "where the call is to be made eagerly."},

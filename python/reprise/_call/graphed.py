@@ -531,24 +531,24 @@ class Graphed:
             fast_path.know((*args, *kwargs.values()))
             return
         if isinstance(shape, Split) or shape.cpu is not None:
-            self._shorten_replayed(guarded, shape, key, args, kwargs, tensors)
+            self._add_replayed(guarded, shape, key, tensors, args, kwargs, None)
         else:
             short = self._short(shape, key, tensors, args, kwargs)
             if short is not None:
                 self._add(guarded, shape, key, shape.device.index, args, kwargs, None, short)
         shape.offered = fast_path.guards
 
-    def _shorten_replayed(self, guarded, shape, key, args, kwargs, tensors):
-        """The same for one that Python replays: its forward and backward passes are a graph each, or it does
-        something on the CPU. Where gradients tell calls apart, which the backward pass makes, they are not
-        taken."""
+    def _add_replayed(self, guarded, shape, key, tensors, args, kwargs, choice):
+        """Adds one that Python replays to the fast path, which takes it if that is True: its forward and backward
+        passes are a graph each, or it does something on the CPU. Where gradients tell calls apart, which the
+        backward pass makes, they are not taken."""
         if not shape.is_short(tensors) or self._looked(key[0]):
-            return
+            return False
         taker = self._fast_path.guard(guarded)
         self._fast_path.know((*args, *kwargs.values()))
         forward, *behind = [part.graph for part in shape.parts()]
-        taker.add_split(shape.device.index, args, kwargs, forward, behind[0] if behind else None,
-                        self._replayer(shape), self._told_on_cpu(key, args, kwargs))
+        return taker.add_split(shape.device.index, args, kwargs, forward, behind[0] if behind else None,
+                               self._replayer(shape), self._told_on_cpu(key, args, kwargs), choice)
 
     def _replayer(self, shape):
         """What the fast path makes a call of such a shape with, of its tensors and those on the CPU."""

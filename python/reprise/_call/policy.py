@@ -233,19 +233,20 @@ class Judged(Graphed):
         if case.is_pair or not fast_path.takes_calls() or not self._answers.holds(self._cpu_family(key)) or (
                 guarded and case.offered == fast_path.guards):
             return False  # it had the call already, or cannot take it
-        short, graph = ((), None, ()), None
-        if case.shape is not None:
-            short, graph = self._short(case.shape, key, tensors, args, kwargs), case.shape.graph
-        elif self._trained:
+        if case.shape is None and self._trained:
             return False  # with other gradients the call would be of another case
         taker = fast_path.guard(guarded)
         case.offered = fast_path.guards
         case.is_short = False
-        if short is not None and graph is not None:
-            case.is_short = self._add(True, case.shape, key, case.device, args, kwargs, case.choice, short)
-        elif short is not None:
-            made, build, gradients = short
-            case.is_short = taker.add(case.device, args, kwargs, None, made, build, case.choice, gradients)
+        if case.shape is None:
+            on_cpu = self._told_on_cpu(key, args, kwargs)
+            case.is_short = taker.add(case.device, args, kwargs, None, (), None, case.choice, (), on_cpu)
+        elif case.shape.cpu is not None:
+            case.is_short = self._add_replayed(True, case.shape, key, tensors, args, kwargs, case.choice)
+        else:
+            short = self._short(case.shape, key, tensors, args, kwargs)
+            case.is_short = short is not None and self._add(True, case.shape, key, case.device, args, kwargs,
+                                                            case.choice, short)
         return case.is_short
 
     def _offer_graph(self, case, key, args, kwargs, tensors):
