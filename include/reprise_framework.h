@@ -139,6 +139,13 @@ enum rp_named {
  * (rp_graph_adopt); out of memory; a driver's error. */
 RP_API rp_status rp_graph_names(const struct rp_graph *graph, const struct rp_memory *ranges,
                                 size_t count, unsigned char *out_named, struct rp_error *err);
+/* Where a graph's nodes name a range first, as rp_graph_names finds it: the kind of node, a kernel's
+ * mangled name, and the byte of its parameters. Fills out_where with at most `bytes` of that, the NUL
+ * at its end included; with an empty text where nothing names the range. Threads and errors: as of
+ * rp_graph_names. */
+RP_API rp_status rp_graph_where_named(const struct rp_graph *graph, const struct rp_memory *range,
+                                      char *out_where, size_t bytes, struct rp_error *err);
+
 /* Nonzero: the address is one that captures or eager runs of the library's give out, of whichever
  * pool, in use or not. Any thread. */
 RP_API int rp_device_gives(struct rp_device *device, uint64_t address);

@@ -201,7 +201,8 @@ class Replaced(Case):
         self.assertEqual(stale(made), MOST_STALE)
         self.assertEqual(made.shapes(), [])
         text, = self.told()
-        self.assertIn(f"{ROWS * WIDTH * 4} bytes, was freed after each of {MOST_STALE} captures", text)
+        self.assertRegex(text, rf"{ROWS * WIDTH * 4} bytes \(kernel .*, byte \d+ of its parameters\), was freed after "
+                               f"each of {MOST_STALE} captures")
         self.assertIn("as an argument", text)
         self.assertEqual(len(made.failures()), 1)
         self.assertIn("was freed", reprise.report())

@@ -64,7 +64,7 @@ class Replayed(Shape):
 
     def parts(self):
         return (types.SimpleNamespace(graph=types.SimpleNamespace(
-            info=lambda: {"lost_bytes": 4096}, left_others=lambda: False)),)
+            info=lambda: {"lost_bytes": 4096}, left_others=lambda: False, where_lost=lambda: "")),)
 
     def short(self, tensors):
         return None

@@ -27,7 +27,7 @@ class Part:
         self.number = number
         self.stale = False
         self.graph = types.SimpleNamespace(info=lambda: {"lost_bytes": lost}, names=names(),
-                                           left_others=lambda: False)
+                                           left_others=lambda: False, where_lost=lambda: "kernel k, byte 8")
 
     def replay(self, tensors):
         assert not self.stale
@@ -111,7 +111,7 @@ class Dropped(unittest.TestCase):
         self.assertEqual(len(said), 1)
         self.assertIn("'subject' runs without a graph", str(said[0].message))
         text, = self.made.failures()
-        self.assertIn("512 bytes, was freed after each of 4 captures", text)
+        self.assertIn("512 bytes (kernel k, byte 8), was freed after each of 4 captures", text)
 
     def test_gradients_that_lie_elsewhere_are_named(self):
         def capture(*args):

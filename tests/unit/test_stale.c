@@ -262,6 +262,24 @@ static void free_before_the_capture(void **state)
 
 /* ---- Ranges that somebody asks for -----------------------------------------------------------*/
 
+/* The node that names the block, and the byte of a kernel's parameters. */
+static void tells_where(struct fixture *t, const struct rp_graph *graph, uint64_t address)
+{
+    static const char *const kinds[] = {"kernel ", "memcpy",      "memset",
+                                        "kernel ", "a copy from", ""};
+    const struct rp_memory range = {address, BYTES}, nowhere = {UINT64_MAX - 512, 512};
+    char where[128], cut[5];
+    OK(t, rp_graph_where_named(graph, &range, where, sizeof where, &t->f.err));
+    assert_int_equal(strncmp(where, kinds[t->way], strlen(kinds[t->way])), 0);
+    assert_int_equal(where[0] != 0, t->way != UNUSED);
+    assert_int_equal(strstr(where, "of its parameters") != NULL,
+                     t->way == BY_KERNEL || t->way == IN_STRUCT);
+    OK(t, rp_graph_where_named(graph, &range, cut, sizeof cut, &t->f.err));
+    assert_int_equal(strlen(cut), t->way == UNUSED ? 0 : sizeof cut - 1);
+    OK(t, rp_graph_where_named(graph, &nowhere, where, sizeof where, &t->f.err));
+    assert_string_equal(where, "");
+}
+
 /* Whose memory it is makes no difference, nor where in a range the address lies. */
 static void ranges_that_nodes_name(void **state)
 {
@@ -285,6 +303,7 @@ static void ranges_that_nodes_name(void **state)
                 for (size_t k = 0; k < RANGES - 2; k++) /* small numbers are no addresses */
                     assert_int_equal(named[k], t->way == UNUSED ? 0 : used[k]);
                 assert_int_equal(named[RANGES - 1], 0);
+                tells_where(t, graph, at);
                 replays(t, graph);
                 rp_graph_destroy(graph);
             }
@@ -360,6 +379,15 @@ static void ranges_that_cannot_be_looked_for(void **state)
     assert_int_equal(rp_graph_names(graph, &range, 1, NULL, &t->f.err), RP_ERROR_INVALID_ARGUMENT);
     rpt_says(&t->f, "out_named is NULL");
     assert_int_equal(named, 7);
+    char where[8] = "as it is";
+    assert_int_equal(rp_graph_where_named(graph, NULL, where, sizeof where, &t->f.err),
+                     RP_ERROR_INVALID_ARGUMENT);
+    rpt_says(&t->f, "range is NULL");
+    assert_int_equal(rp_graph_where_named(graph, &range, NULL, sizeof where, &t->f.err),
+                     RP_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(rp_graph_where_named(graph, &range, where, 0, &t->f.err),
+                     RP_ERROR_INVALID_ARGUMENT);
+    assert_memory_equal(where, "as it is", sizeof where);
     rp_graph_destroy(graph);
 }
 

@@ -491,7 +491,8 @@ static PyObject *fast_call_add_split(PyObject *object, PyObject *arguments)
         PyErr_SetString(PyExc_TypeError, "add_split takes two graphs, the second one or None");
     else if (given.choice != Py_None &&
              (Py_TYPE(given.choice) != rpp_choice_type || given.back != Py_None))
-        PyErr_SetString(PyExc_TypeError, "add_split takes a Choice or None, and none with two graphs");
+        PyErr_SetString(PyExc_TypeError,
+                        "add_split takes a Choice or None, and none with two graphs");
     else
         added = add_given((struct fast_call *)object, &given);
     Py_DECREF(given.results);

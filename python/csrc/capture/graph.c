@@ -386,6 +386,23 @@ static PyObject *graph_names(PyObject *object, PyObject *list)
     return told;
 }
 
+/* where_lost(): the first place of its nodes that names the memory which info() says was freed; "":
+ * all is there. */
+static PyObject *graph_where_lost(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    const struct rp_graph *graph = ((struct rpp_graph *)object)->graph;
+    struct rp_graph_info info = {.size = sizeof info};
+    struct rp_error err = {0};
+    char where[320];
+    rp_graph_info(graph, &info);
+    if (!info.lost_bytes)
+        return PyUnicode_FromString("");
+    const struct rp_memory range = {info.lost_address, info.lost_bytes};
+    rp_status status = rp_graph_where_named(graph, &range, where, sizeof where, &err);
+    return status == RP_OK ? PyUnicode_FromString(where) : rpp_set_error(status, &err);
+}
+
 static PyMethodDef methods[] = {
     {"replay", graph_replay, METH_VARARGS, "Enqueues the graph: replay(stream, address...)."},
     {"replay_at", graph_replay_at, METH_VARARGS,
@@ -406,6 +423,8 @@ static PyMethodDef methods[] = {
      "Did a replay leave other bytes there than expected?"},
     {"names", graph_names, METH_O,
      "Of each (address, bytes): 0; 1, nodes name memory there; with 2 beside it, and may not."},
+    {"where_lost", graph_where_lost, METH_NOARGS,
+     "Where its nodes name the memory that was freed: a node and a byte, or \"\"."},
     {"lend", graph_lend, METH_NOARGS,
      "Tensors lie in its memory: work behind its last replay, on that stream, is waited for when "
      "it goes."},

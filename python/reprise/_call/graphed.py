@@ -462,12 +462,13 @@ class Graphed:
         self._stale[settled] = self._stale.get(settled, 0) + 1
         if self._stale[settled] < MOST_STALE:
             return
-        lost = max(part.graph.info()["lost_bytes"] for part in shape.parts())
+        lost, graph = max(((part.graph.info()["lost_bytes"], part.graph) for part in shape.parts()),
+                          key=lambda found: found[0])
         if isinstance(shape, Split) and shape.found is not None and shape.found.are_gone():
             text = (f"a tensor that its results go back to was another one after each of {MOST_STALE} captures. Pass "
                     "it as an argument, or write into it instead of replacing it")
         else:
-            text = self._why_stale(lost)
+            text = self._why_stale(lost, graph.where_lost() if lost else "")
         self._failures[settled] = (text, ATTEMPTS)
         self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: "
                          f"{text}", text)
@@ -500,9 +501,9 @@ class Graphed:
             self._tell_eager(f"reprise: '{self.name}' runs without a graph for these arguments from now on: {why}", why)
 
     @staticmethod
-    def _why_stale(lost):
-        return (f"memory that it uses beside its arguments, {lost} bytes, was freed after each of "
-                f"{MOST_STALE} captures. Give that tensor as an argument, or write into it instead "
+    def _why_stale(lost, where):
+        return (f"memory that it uses beside its arguments, {lost} bytes{where and f' ({where})'}, was freed after each "
+                f"of {MOST_STALE} captures. Give that tensor as an argument, or write into it instead "
                 "of replacing it") if lost else (
             f"gradients that it uses lay elsewhere after each of {MOST_STALE} captures. Let the "
             "optimizer keep them, zero_grad(set_to_none=False), and write into them instead of "

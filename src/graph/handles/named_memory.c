@@ -28,6 +28,8 @@ struct looking {
     uint64_t longest; /* of the ranges */
     unsigned char *named;
     size_t first_site, end_site; /* of the node that is looked at */
+    char *where;                 /* NULL, or for so many bytes that tell the first place */
+    size_t where_bytes;
 };
 
 static int by_address(const void *left, const void *right)
@@ -67,9 +69,24 @@ static bool may_use(const struct rp_graph *graph, uint64_t address)
     return rpi_address_is_held(pool->device, address);
 }
 
+/* Tells the first place alone. params: of the node, NULL for memory that a node copies from the host. */
+static void tell_where(const struct looking *l, const struct rpi_params *params, uint32_t place)
+{
+    char node[256] = "a copy from the host";
+    if (!l->where || l->where[0])
+        return;
+    if (params)
+        rpi_params_describe(params, l->graph->pool->device->driver, node, sizeof node);
+    if (params && params->type == CU_GRAPH_NODE_TYPE_KERNEL)
+        snprintf(l->where, l->where_bytes, "%s, byte %u of its parameters", node, place);
+    else
+        snprintf(l->where, l->where_bytes, "%s", node);
+}
+
 /* Notes the ranges that the word is an address in: those that begin at most as far before it as the
- * longest is long. */
-static void look_up(const struct looking *l, uint32_t place, uint64_t word)
+ * longest is long. params: as for tell_where. */
+static void look_up(const struct looking *l, const struct rpi_params *params, uint32_t place,
+                    uint64_t word)
 {
     size_t first = 0, end = l->count;
     while (first < end) {
@@ -80,9 +97,11 @@ static void look_up(const struct looking *l, uint32_t place, uint64_t word)
             first = middle + 1;
     }
     while (first-- && word - l->asked[first].address < l->longest)
-        if (word - l->asked[first].address < l->asked[first].bytes && !is_given(l, place))
+        if (word - l->asked[first].address < l->asked[first].bytes && !is_given(l, place)) {
             l->named[l->asked[first].number] |=
                 RP_NAMED | (may_use(l->graph, word) ? 0 : RP_MISUSED);
+            tell_where(l, params, place);
+        }
 }
 
 /* A pointer may lie at any multiple of 4 in a packed struct. */
@@ -97,7 +116,7 @@ static void look_at(const struct looking *l, const struct rpi_params *params)
         for (uint32_t offset = (field->offset + 3u) & ~3u; offset + 8 <= end; offset += 4) {
             uint64_t word;
             memcpy(&word, params->image.data + offset, sizeof word);
-            look_up(l, offset, word);
+            look_up(l, params, offset, word);
         }
     }
 }
@@ -121,10 +140,39 @@ static rp_status look_through(struct looking *l, struct rp_error *err)
             look_at(l, &params);
     }
     for (size_t i = 0; status == RP_OK && i < graph->tabled.count; i++)
-        look_up(l, RPI_ABSENT, graph->tabled.data[i]);
+        look_up(l, NULL, RPI_ABSENT, graph->tabled.data[i]);
     pthread_mutex_unlock(&graph->pool->core->lock);
     rpi_params_finish(&params);
     rp_device_pop(device);
+    return status;
+}
+
+/* Fills named[i] for ranges[i], and `where` unless that is NULL. function: who is asked. */
+static rp_status find_named(const struct rp_graph *graph, const struct rp_memory *ranges,
+                            size_t count, unsigned char *named, char *where, size_t where_bytes,
+                            const char *function, struct rp_error *err)
+{
+    if (graph->adopted)
+        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, function,
+                         "its nodes are not known: the program captured it");
+    if (!count)
+        return RP_OK;
+    struct looking l = {.graph = graph,
+                        .count = count,
+                        .named = named,
+                        .where = where,
+                        .where_bytes = where_bytes,
+                        .asked = rpi_malloc(count * sizeof *l.asked)};
+    if (!l.asked)
+        return rpi_error_host_memory(err, function, count * sizeof *l.asked);
+    for (size_t i = 0; i < count; i++) {
+        l.asked[i] = (struct asked){ranges[i].address, ranges[i].bytes, i};
+        l.longest = ranges[i].bytes > l.longest ? ranges[i].bytes : l.longest;
+        named[i] = 0;
+    }
+    qsort(l.asked, count, sizeof *l.asked, by_address);
+    rp_status status = look_through(&l, err);
+    rpi_free(l.asked);
     return status;
 }
 
@@ -136,24 +184,19 @@ rp_status rp_graph_names(const struct rp_graph *graph, const struct rp_memory *r
                           !graph    ? "graph"
                           : !ranges ? "ranges"
                                     : "out_named");
-    if (graph->adopted)
-        return rpi_error(err, RP_ERROR_INVALID_ARGUMENT, "rp_graph_names",
-                         "its nodes are not known: the program captured it");
-    if (!count)
-        return RP_OK;
-    struct looking l = {.graph = graph,
-                        .count = count,
-                        .named = out_named,
-                        .asked = rpi_malloc(count * sizeof *l.asked)};
-    if (!l.asked)
-        return rpi_error_host_memory(err, "rp_graph_names", count * sizeof *l.asked);
-    for (size_t i = 0; i < count; i++) {
-        l.asked[i] = (struct asked){ranges[i].address, ranges[i].bytes, i};
-        l.longest = ranges[i].bytes > l.longest ? ranges[i].bytes : l.longest;
-        out_named[i] = 0;
-    }
-    qsort(l.asked, count, sizeof *l.asked, by_address);
-    rp_status status = look_through(&l, err);
-    rpi_free(l.asked);
-    return status;
+    return find_named(graph, ranges, count, out_named, NULL, 0, "rp_graph_names", err);
+}
+
+rp_status rp_graph_where_named(const struct rp_graph *graph, const struct rp_memory *range,
+                               char *out_where, size_t bytes, struct rp_error *err)
+{
+    if (rpi_is_forked() || !graph || !range || !out_where || !bytes)
+        return rpi_refuse(err, "rp_graph_where_named",
+                          !graph       ? "graph"
+                          : !range     ? "range"
+                          : !out_where ? "out_where"
+                                       : "bytes");
+    unsigned char named;
+    out_where[0] = 0;
+    return find_named(graph, range, 1, &named, out_where, bytes, "rp_graph_where_named", err);
 }
