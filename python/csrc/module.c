@@ -36,6 +36,7 @@
 #include "grad/gradients.h"
 #include "reads/bodies.h"
 #include "reads/code.h"
+#include "reads/layouts.h"
 #include "reads/marks.h"
 #include "reads/reach.h"
 #include "reads/reached.h"

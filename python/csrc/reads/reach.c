@@ -3,8 +3,8 @@
 
 #include "base/members.h"
 #include "reads/bodies.h"
+#include "reads/layouts.h"
 #include "reads/reached.h"
-#include "reads/reads.h"
 #include "reads/record.h"
 #include "reads/same.h"
 

@@ -2,7 +2,7 @@
 #include "reads/reached.h"
 
 #include "base/members.h"
-#include "reads/reads.h"
+#include "reads/layouts.h"
 
 /* What is noted of one function, or of one object, and so on. */
 enum { OF_FUNCTION = 5, OF_OBJECT = 4, OF_PAIR = 2 };

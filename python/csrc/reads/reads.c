@@ -4,13 +4,13 @@
 #include "base/gradient_address.h"
 #include "base/tensor_address.h"
 #include "reads/functions.h"
+#include "reads/layouts.h"
 #include "reads/marks.h"
 #include "reads/order.h"
 #include "reads/sets.h"
 #include "reads/words.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <string.h>
 
 enum kind {
@@ -28,7 +28,7 @@ enum kind {
     DICT,
     KINDS
 };
-enum { FUNCTION_PARTS = 3, TENSOR_HOOKS = 2, MOST_LEARNED = 16, SIZE_CHANGED = -1 };
+enum { SIZE_CHANGED = -1 };
 
 struct owner {
     enum kind kind;
@@ -63,29 +63,7 @@ struct reads {
     uint64_t epoch;
 };
 
-PyObject *rpp_absent;
 static PyTypeObject *reads_type;
-
-/* Of CPython, beside the stable interface; NULL where it has them no more, and attributes do. */
-static struct {
-    PyObject *(*cell)(PyObject *cell);                      /* new; NULL: it is empty */
-    PyObject *(*parts[FUNCTION_PARTS])(PyObject *function); /* borrowed, may be NULL */
-    PyObject *cell_contents, *part_names[FUNCTION_PARTS];
-    size_t part_at[FUNCTION_PARTS]; /* the word of a function that has it; 0: not known */
-    size_t attributes_at;           /* the word that has the dict of its attributes; 0: likewise */
-    PyTypeObject *function;         /* for ever; NULL: it was not learned yet */
-    PyObject *tensor;               /* torch.Tensor; likewise */
-    PyObject *hook_names[TENSOR_HOOKS];
-    size_t hooks_at[TENSOR_HOOKS]; /* as part_at, of a tensor */
-    size_t learned_count;
-    struct learned {
-        PyObject *name;
-        PyTypeObject *type; /* of classes `type`, whatever theirs is */
-        size_t at;
-    } learned[MOST_LEARNED]; /* words of attributes */
-    PyObject *ask_count;     /* what gives the number in this word, for ever; NULL: none is known */
-    const uint64_t *count;
-} python;
 
 /* ---- Values -------------------------------------------------------------------------------- */
 
@@ -150,44 +128,6 @@ static PyObject *name_now(const struct owner *owner, size_t i)
     return value || !PyErr_Occurred() ? new_or_absent(value) : NULL;
 }
 
-PyObject *rpp_cell_value(PyObject *cell)
-{
-    rpp_assert_gil();
-    if (!python.cell) {
-        PyObject *value = PyObject_GetAttr(cell, python.cell_contents);
-        if (!value && PyErr_ExceptionMatches(PyExc_ValueError)) {
-            PyErr_Clear();
-            return Py_NewRef(rpp_absent);
-        }
-        return value;
-    }
-    PyObject *value = python.cell(cell);
-    return value ? value : Py_NewRef(rpp_absent);
-}
-
-static PyObject *part_of(PyObject *function, size_t i)
-{
-    if (!python.parts[i])
-        return PyObject_GetAttr(function, python.part_names[i]);
-    PyObject *part = python.parts[i](function);
-    return Py_NewRef(part ? part : Py_None);
-}
-
-PyObject *rpp_parts_of(PyObject *module, PyObject *function)
-{
-    rpp_assert_gil();
-    (void)module;
-    if (Py_TYPE(function) != python.function)
-        return PyErr_Format(PyExc_TypeError, "parts_of takes a function");
-    PyObject *parts = PyTuple_New(FUNCTION_PARTS);
-    for (size_t i = 0; parts && i < FUNCTION_PARTS; i++) {
-        PyObject *part = part_of(function, i);
-        if (!part || PyTuple_SetItem(parts, (Py_ssize_t)i, part) != 0)
-            Py_CLEAR(parts);
-    }
-    return parts;
-}
-
 /* The value that an owner of a kind without an order has now. */
 static PyObject *value_now(const struct owner *owner, size_t i)
 {
@@ -197,7 +137,7 @@ static PyObject *value_now(const struct owner *owner, size_t i)
     case CELL:
         return rpp_cell_value(owner->object);
     case FUNCTION:
-        return part_of(owner->object, i);
+        return rpp_function_part(owner->object, i);
     case TYPE:
         return Py_NewRef((PyObject *)Py_TYPE(owner->object));
     case SET:
@@ -411,8 +351,6 @@ static bool look_at(const struct reads *reads, struct owner *owner, size_t which
 
 /* ---- Words --------------------------------------------------------------------------------- */
 
-enum { HEAD_WORDS = 2, MOST_WORDS = 128 };
-
 /* What the word of a value holds: 0 in an empty cell, for defaults that a function lacks, and for hooks
  * that a tensor never had. */
 static uint64_t reference(const struct owner *owner, PyObject *value)
@@ -424,205 +362,22 @@ static uint64_t reference(const struct owner *owner, PyObject *value)
     return is_missing ? 0 : (uintptr_t)value;
 }
 
-/* The word of an object that holds the part; 0: none does, or several do. */
-static size_t only_word(PyObject *object, size_t count, const PyObject *part)
-{
-    const uint64_t *words = (const uint64_t *)(const void *)object;
-    size_t found = 0, places = 0;
-    for (size_t at = HEAD_WORDS; at < count && at < MOST_WORDS; at++)
-        if (words[at] == (uintptr_t)part) {
-            found = at;
-            places++;
-        }
-    return places == 1 ? found : 0;
-}
-
-/* learn_function(function, its size): one whose parts are all there, and nothing twice. */
-PyObject *rpp_learn_function(PyObject *module, PyObject *args)
-{
-    rpp_assert_gil();
-    (void)module;
-    PyObject *function;
-    int bytes;
-    if (!PyArg_ParseTuple(args, "Oi", &function, &bytes))
-        return NULL;
-    size_t count = (size_t)bytes / sizeof(uint64_t), known = 0;
-    for (size_t i = 0; i < FUNCTION_PARTS; i++) {
-        PyObject *part = PyObject_GetAttr(function, python.part_names[i]);
-        if (!part)
-            return NULL;
-        python.part_at[i] = only_word(function, count, part);
-        known += python.part_at[i] != 0;
-        Py_DECREF(part);
-    }
-    PyObject *attributes = PyObject_GenericGetDict(function, NULL);
-    if (!attributes)
-        return NULL;
-    python.attributes_at = only_word(function, count, attributes);
-    python.function = Py_TYPE(function);
-    Py_DECREF(attributes);
-    rpp_functions_watch(function, python.part_names, FUNCTION_PARTS);
-    return PyBool_FromLong(known == FUNCTION_PARTS);
-}
-
-static PyTypeObject *learned_type(PyObject *object)
-{
-    return PyType_Check(object) ? &PyType_Type : Py_TYPE(object);
-}
-
-/* The word of an object by an attribute's name; 0: it is not known. Classes that C declares are shorter. */
-static size_t learned_at(PyObject *object, const PyObject *name)
-{
-    const PyTypeObject *type = learned_type(object);
-    if (PyType_Check(object) && !(PyType_GetFlags((PyTypeObject *)object) & Py_TPFLAGS_HEAPTYPE))
-        return 0;
-    for (size_t i = 0; i < python.learned_count; i++)
-        if (python.learned[i].name == name && python.learned[i].type == type)
-            return python.learned[i].at;
-    return 0;
-}
-
-/* learn_words(object, the size of its struct, names): a function or a class whose attributes of these names
- * are nothing twice. How many are known? */
-PyObject *rpp_learn_words(PyObject *module, PyObject *args)
-{
-    rpp_assert_gil();
-    (void)module;
-    PyObject *object, *names;
-    int bytes;
-    if (!PyArg_ParseTuple(args, "OiO!", &object, &bytes, &PyTuple_Type, &names))
-        return NULL;
-    size_t count = (size_t)bytes / sizeof(uint64_t), known = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(names); i++) {
-        PyObject *name = Py_NewRef(PyTuple_GetItem(names, i));
-        PyUnicode_InternInPlace(&name);
-        PyObject *part = PyObject_GetAttr(object, name);
-        size_t at = part ? only_word(object, count, part) : 0;
-        Py_XDECREF(part);
-        if (!part || learned_at(object, name) || at == 0 || python.learned_count == MOST_LEARNED) {
-            Py_DECREF(name);
-            if (!part)
-                return NULL;
-            continue;
-        }
-        python.learned[python.learned_count++] =
-            (struct learned){name, learned_type(object), at}; /* for ever */
-        known++;
-    }
-    return PyLong_FromSize_t(known);
-}
-
-/* The number that a function gives; UINT64_MAX with an exception set. */
-static uint64_t number_of(PyObject *ask)
-{
-    PyObject *number = PyObject_CallObject(ask, NULL);
-    uint64_t value = number ? PyLong_AsUnsignedLongLong(number) : UINT64_MAX;
-    Py_XDECREF(number);
-    return value;
-}
-
-/* Of a module's state the word that holds a number before a step, and that of behind it then; NULL: there is not
- * one such word, or an exception is set. */
-static const uint64_t *stepped_word(PyObject *module, PyObject *ask, PyObject *step)
-{
-    const PyModuleDef *def = PyModule_GetDef(module);
-    const uint64_t *words = PyModule_GetState(module), *found = NULL;
-    size_t count = def && words ? (size_t)def->m_size / sizeof *words : 0, places = 0;
-    uint64_t before = number_of(ask);
-    PyErr_Clear();
-    for (size_t i = 0; i < count; i++)
-        if (words[i] == before) {
-            found = words + i;
-            places++;
-        }
-    PyObject *stepped = places == 1 ? PyObject_CallObject(step, NULL) : NULL;
-    uint64_t after = stepped ? number_of(ask) : before;
-    Py_XDECREF(stepped);
-    return after != before && !PyErr_Occurred() && *found == after ? found : NULL;
-}
-
-/* learn_count(module, ask, step): step() changes the number that ask() gives. */
-PyObject *rpp_learn_count(PyObject *self, PyObject *args)
-{
-    rpp_assert_gil();
-    (void)self;
-    PyObject *module, *ask, *step;
-    if (!PyArg_ParseTuple(args, "OOO", &module, &ask, &step))
-        return NULL;
-    const uint64_t *word = PyModule_Check(module) ? stepped_word(module, ask, step) : NULL;
-    PyErr_Clear();
-    if (word && !python.ask_count) {
-        python.ask_count = Py_NewRef(ask);
-        python.count = word;
-    }
-    return PyBool_FromLong(word != NULL);
-}
-
-/* learn_hooks(torch.Tensor, a tensor with hooks of both kinds, one without, their size). */
-PyObject *rpp_learn_hooks(PyObject *module, PyObject *args)
-{
-    rpp_assert_gil();
-    (void)module;
-    PyObject *type, *hooked, *bare;
-    int bytes;
-    if (!PyArg_ParseTuple(args, "OOOi", &type, &hooked, &bare, &bytes))
-        return NULL;
-    size_t count = (size_t)bytes / sizeof(uint64_t), known = 0;
-    for (size_t i = 0; i < TENSOR_HOOKS; i++) {
-        PyObject *hooks = PyObject_GetAttr(hooked, python.hook_names[i]);
-        if (!hooks)
-            return NULL;
-        size_t at = only_word(hooked, count, hooks);
-        bool is_empty = at && ((const uint64_t *)(const void *)bare)[at] == 0;
-        python.hooks_at[i] = is_empty ? at : 0;
-        known += is_empty;
-        Py_DECREF(hooks);
-    }
-    PyObject *old = python.tensor;
-    python.tensor = Py_NewRef(type);
-    Py_XDECREF(old);
-    return PyBool_FromLong(known == TENSOR_HOOKS);
-}
-
-/* Of a tensor the word that has its hooks of that name; NULL where that is not known. */
-static const uint64_t *hooks_of(const struct owner *owner, PyObject *name)
-{
-    for (size_t k = 0; python.tensor && k < TENSOR_HOOKS; k++)
-        if (name == python.hook_names[k] && python.hooks_at[k] &&
-            PyObject_IsInstance(owner->object, python.tensor) == 1)
-            return (const uint64_t *)(const void *)owner->object + python.hooks_at[k];
-    PyErr_Clear();
-    return NULL;
-}
-
-static const uint64_t *word_of_attribute(const struct owner *owner, PyObject *name)
-{
-    size_t at = learned_at(owner->object, name);
-    return at ? (const uint64_t *)(const void *)owner->object + at : hooks_of(owner, name);
-}
-
-/* CPython 3.11 and later have the dicts of most instances three words before the object. */
-enum { MANAGED_DICT = 1UL << 4, DICT_WORD = -3 };
-
 /* Where an owner has a value as a reference; NULL where that is not known. */
 static const uint64_t *word_of(const struct owner *owner, size_t i)
 {
-    const uint64_t *object = (const uint64_t *)(const void *)owner->object;
     switch (owner->kind) {
     case TYPE:
-        return (const uint64_t *)(const void *)&owner->object->ob_type;
+        return rpp_word_of_type(owner->object);
     case CELL:
-        return object + HEAD_WORDS;
+        return rpp_word_of_cell(owner->object);
     case FUNCTION:
-        return python.part_at[i] ? object + python.part_at[i] : NULL;
+        return rpp_word_of_part(owner->object, i);
     case DICT:
-        if (Py_TYPE(owner->object) == python.function)
-            return python.attributes_at ? object + python.attributes_at : NULL;
-        return PyType_GetFlags(Py_TYPE(owner->object)) & MANAGED_DICT ? object + DICT_WORD : NULL;
+        return rpp_word_of_dict(owner->object);
     case CALL:
-        return owner->object == python.ask_count ? python.count : NULL;
+        return rpp_word_of_number(owner->object);
     case ATTRIBUTES:
-        return word_of_attribute(owner, PyTuple_GetItem(owner->keys, (Py_ssize_t)i));
+        return rpp_word_of_attribute(owner->object, PyTuple_GetItem(owner->keys, (Py_ssize_t)i));
     default:
         return NULL;
     }
@@ -820,7 +575,7 @@ static bool fits_kind(const struct owner *owner)
     if (owner->kind == LIST)
         return PyList_Check(owner->object);
     if (owner->kind == FUNCTION)
-        return value_count(owner) == FUNCTION_PARTS;
+        return value_count(owner) == RPP_FUNCTION_PARTS;
     return has_keys || value_count(owner) == (owner->kind != TENSOR);
 }
 
@@ -917,7 +672,7 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
     struct owners *owners = make_owners(count);
     if (!owners)
         return NULL;
-    if (!rpp_words_reserve(&owners->words, count * FUNCTION_PARTS)) {
+    if (!rpp_words_reserve(&owners->words, count * RPP_FUNCTION_PARTS)) {
         release(owners);
         PyErr_NoMemory();
         return NULL;
@@ -963,7 +718,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     struct owners *made = make_owners(from->count + more);
     if (!made)
         return NULL;
-    if (!rpp_words_copy(&made->words, &from->words, more * FUNCTION_PARTS)) {
+    if (!rpp_words_copy(&made->words, &from->words, more * RPP_FUNCTION_PARTS)) {
         release(made);
         PyErr_NoMemory();
         return NULL;
@@ -1125,29 +880,6 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* What the stable interface lacks. */
-static int find_python(void)
-{
-    static const char *const symbols[] = {"PyFunction_GetCode", "PyFunction_GetDefaults",
-                                          "PyFunction_GetKwDefaults"};
-    static const char *const names[] = {"__code__", "__defaults__", "__kwdefaults__"};
-    void *found = dlsym(RTLD_DEFAULT, "PyCell_Get");
-    memcpy(&python.cell, &found, sizeof found);
-    python.cell_contents = PyUnicode_InternFromString("cell_contents");
-    for (size_t i = 0; i < FUNCTION_PARTS; i++) {
-        found = dlsym(RTLD_DEFAULT, symbols[i]);
-        memcpy(&python.parts[i], &found, sizeof found);
-        python.part_names[i] = PyUnicode_InternFromString(names[i]);
-        if (!python.part_names[i])
-            return -1;
-    }
-    static const char *const hooks[] = {"_backward_hooks", "_post_accumulate_grad_hooks"};
-    for (size_t i = 0; i < TENSOR_HOOKS; i++)
-        if (!(python.hook_names[i] = PyUnicode_InternFromString(hooks[i])))
-            return -1;
-    return python.cell_contents ? 0 : -1;
-}
-
 int rpp_add_reads_type(PyObject *module)
 {
     static PyType_Slot slots[] = {
@@ -1165,8 +897,7 @@ int rpp_add_reads_type(PyObject *module)
     rpp_sets_prepare();
     rpp_orders_prepare();
     reads_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    rpp_absent = PyObject_CallObject((PyObject *)&PyBaseObject_Type, NULL);
-    if (!reads_type || !rpp_absent || find_python() != 0 ||
+    if (!reads_type || !rpp_layouts_prepare() ||
         PyModule_AddObjectRef(module, "absent", rpp_absent) != 0)
         return -1;
     return PyModule_AddType(module, reads_type);

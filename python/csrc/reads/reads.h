@@ -34,24 +34,8 @@ uint64_t rpp_reads_epoch(PyObject *reads);
 /* Is all as it was? The object is a Reads. Python may run, and set others; no exception is set. */
 bool rpp_reads_hold(PyObject *reads);
 bool rpp_is_reads(PyObject *object);
-/* The value of a name that is not there. */
-extern PyObject *rpp_absent;
 
 /* Adds Reads and absent. */
 int rpp_add_reads_type(PyObject *module);
-
-/* What a cell holds, new; absent: it is empty. NULL with an exception set. */
-PyObject *rpp_cell_value(PyObject *cell);
-
-/* Where a function has its code and defaults. */
-PyObject *rpp_learn_function(PyObject *module, PyObject *args);
-/* parts_of(function): these, as its attributes would say, which Python's audit hooks hear of. */
-PyObject *rpp_parts_of(PyObject *module, PyObject *function);
-/* Where functions and classes have what attributes of theirs give. */
-PyObject *rpp_learn_words(PyObject *module, PyObject *args);
-/* Where a module of C's has a number that one of its functions gives. */
-PyObject *rpp_learn_count(PyObject *module, PyObject *args);
-/* Where a tensor has its hooks. */
-PyObject *rpp_learn_hooks(PyObject *module, PyObject *args);
 
 #endif

@@ -2,7 +2,7 @@
 #include "reads/walk.h"
 
 #include "base/members.h"
-#include "reads/reads.h"
+#include "reads/layouts.h"
 #include "reads/same.h"
 #include "reads/scope.h"
 #include "reads/walking.h"
