@@ -28,7 +28,7 @@ from fake_fast_path import give_fast_path
 from reprise import _C
 from reprise._call import graphed
 from reprise._reads import code, marks, news, reads as _reads, runs, values as _values, walk as _walk
-from reprise._reads.walk import (ATTRIBUTES, CALL, CELL, DICT, FUNCTION, ITEMS, LIST, NAMES, SET, TYPE)
+from reprise._reads.walk import (ATTRIBUTES, CALL, CELL, DICT, FUNCTION, ITEMS, LIST, NAMES, SET, TYPE, VARIABLE)
 
 try:
     import numpy
@@ -139,6 +139,143 @@ class Looks(unittest.TestCase):
         self.changes((0, 2, 3))
         held.pop()
         self.changes((0, -1, None))
+
+    def test_lists_by_the_places_of_their_members(self):
+        for count in (0, 1, 2, 7, 300):
+            members = [f"member {i}" for i in range(count)]
+            owner = list(members)
+            self.set(LIST, owner, tuple(members))
+            self.assertEqual(self.reads.counts(), (1, 0), "it is known by its words")
+            for at in {0, count // 2, count - 1} if count else ():
+                owner[at] = "another"
+                self.changes((0, at, "another"))
+                owner[at] = "".join(members[at])  # equal, another object
+                self.assertTrue(self.reads.holds() and self.reads.holds(), (count, at))
+                owner[at] = 7
+                self.changes((0, at, 7))
+                owner[at] = members[at]
+                self.assertTrue(self.reads.holds() and self.reads.holds(), (count, at))
+            owner.append("one more")
+            self.changes((0, -1, None))
+            owner.extend(range(10_000))  # lies elsewhere by now
+            self.changes((0, -1, None))
+            del owner[count:]
+            self.assertTrue(self.reads.holds() and self.reads.holds(), count)
+            owner.reverse()
+            self.assertEqual(self.reads.holds(), count < 2)
+            owner.clear()
+            self.assertEqual(self.reads.holds(), count == 0)
+            owner.extend(members)
+            self.assertTrue(self.reads.holds() and self.reads.holds(), count)
+            self.assertEqual(self.reads.counts(), (1, 0), "it still is")
+
+    def test_a_list_that_lies_elsewhere_by_now(self):
+        for count in (1, 2, 7, 40):
+            members = [f"member {i}" for i in range(count)]
+            owner = list(members)
+            self.set(LIST, owner, tuple(members))
+            owner.extend(range(10_000))
+            twins = [list(members) for _ in range(200)]  # one of them has its memory now
+            del owner[count:]
+            owner[-1] = "another"
+            self.changes((0, count - 1, "another"))
+            self.assertEqual(twins[-1], members)
+
+    def test_words_of_many_containers(self):
+        rows = [[i, f"row {i}"] for i in range(40)]
+        groups = [{f"group {i}", i} for i in range(40)]
+        self.reads.set([owner for row, group in zip(rows, groups) for owner in (
+            (LIST, 0, row, None, tuple(row)), (SET, 0, group, None, (frozenset(group),)))])
+        self.assertEqual((self.reads.counts(), self.reads.holds()), ((80, 0), True))
+        for i in (0, 17, 39):
+            rows[i][1] = "other"
+            self.assertFalse(self.reads.holds(), i)
+            self.assertEqual(self.reads.changed(), [(2 * i, 1, "other")])
+            rows[i][1] = f"row {i}"
+            groups[i].remove(i)
+            groups[i].add(i + 100)
+            self.assertFalse(self.reads.holds(), i)
+            groups[i].remove(i + 100)
+            groups[i].add(i)
+            self.assertTrue(self.reads.holds() and self.reads.holds(), i)
+        self.assertTrue(self.reads.replace(2, (LIST, 0, other := [1, 2, 3], None, (1, 2, 3))))
+        self.assertEqual((self.reads.counts(), self.reads.holds()), ((80, 1), True))
+        rows[1].clear()
+        self.assertTrue(self.reads.holds(), "nobody looks there any more")
+        other[1] = 5
+        self.changes((2, 1, 5))
+        self.reads.accept(2, 1, 5)
+        self.assertTrue(self.reads.holds())
+
+    def test_what_was_accepted_is_known_of_a_list(self):
+        owner = [1.5, 2.5]
+        self.set(LIST, owner, (1.5, 2.5))
+        owner[1] = new = 3.5
+        self.changes((0, 1, 3.5))
+        owner[1] = 2.5
+        self.set(LIST, owner, tuple(owner))
+        self.reads.accept(0, 1, new)
+        self.assertFalse(self.reads.holds(), "it is what it was, and no more what is known")
+        owner[1] = new
+        self.assertTrue(self.reads.holds() and self.reads.holds())
+        self.assertEqual(self.reads.counts(), (1, 0))
+
+    def test_an_equal_member_that_is_gone_leaves_its_address_to_none(self):
+        first = "".join(["member ", "1"])
+        owner = [first]
+        self.set(LIST, owner, (first,))
+        for i in range(100):  # a new string soon has the address of one that ended
+            owner[0] = "".join(["member ", "1"])
+            self.assertTrue(self.reads.holds())
+            owner[0] = None
+            owner[0] = "".join(["member ", "2"])
+            self.assertFalse(self.reads.holds(), i)
+
+    def test_a_class_of_lists_that_tells_another_size(self):
+        class Odd(list):
+            def __len__(self):
+                return 0
+
+            def __getitem__(self, at):
+                return 5
+        owner = Odd([1, 2])
+        self.set(LIST, owner, (1, 2))
+        list.__setitem__(owner, 1, 3)
+        self.changes((0, 1, 3))
+
+    def test_a_list_of_what_is_known_weakly(self):
+        member = Stands(len)
+        owner = [member]
+        self.set(LIST, owner, (weakref.ref(member),))
+        self.assertEqual(self.reads.counts(), (1, 1), "its member is not kept, and has no word")
+        owner[0] = Stands(len)
+        self.assertFalse(self.reads.holds())
+        owner[0] = member
+        self.assertTrue(self.reads.holds())
+        gone = weakref.ref(member)
+        del member, owner[0]
+        self.assertIsNone(gone())
+
+    def test_variables_of_a_context(self):
+        variable, other = contextvars.ContextVar("variable"), contextvars.ContextVar("other", default=1.5)
+        self.reads.set([(VARIABLE, 0, variable, None, (_C.absent,)), (VARIABLE, 0, other, None, (_C.absent,))])
+        self.assertTrue(self.reads.holds() and self.reads.holds())
+        token = variable.set(0.0)
+        self.changes((0, 0, 0.0))
+        self.reads.accept(0, 0, 0.0)
+        self.assertTrue(self.reads.holds())
+        for value in (-0.0, False, None, "0.0"):
+            variable.set(value)
+            self.assertFalse(self.reads.holds(), value)
+        variable.reset(token)
+        self.changes((0, 0, _C.absent))
+        self.reads.accept(0, 0, _C.absent)
+        context = contextvars.copy_context()
+        context.run(other.set, 2.5)
+        self.assertFalse(context.run(self.reads.holds), "it is of the context that asks")
+        self.assertTrue(self.reads.holds())
+        other.set(2.5)
+        self.changes((1, 0, 2.5))
 
     def test_cells(self):
         cell, first, second = types.CellType(1.5), object(), object()

@@ -15,6 +15,7 @@ PyObject *rpp_absent;
 static struct {
     PyObject *(*cell)(PyObject *cell);                          /* new; NULL: it is empty */
     PyObject *(*parts[RPP_FUNCTION_PARTS])(PyObject *function); /* borrowed, may be NULL */
+    int (*variable)(PyObject *variable, PyObject *other, PyObject **out); /* -1: exception set */
     PyObject *cell_contents, *part_names[RPP_FUNCTION_PARTS];
     size_t part_at[RPP_FUNCTION_PARTS]; /* the word of a function that has it; 0: not known */
     size_t attributes_at;   /* the word that has the dict of its attributes; 0: likewise */
@@ -52,6 +53,15 @@ PyObject *rpp_cell_value(PyObject *cell)
     }
     PyObject *value = python.cell(cell);
     return value ? value : Py_NewRef(rpp_absent);
+}
+
+PyObject *rpp_variable_value(PyObject *variable)
+{
+    rpp_assert_gil();
+    PyObject *value = NULL;
+    if (!python.variable)
+        return PyObject_CallMethod(variable, "get", "O", rpp_absent);
+    return python.variable(variable, rpp_absent, &value) == 0 ? value : NULL;
 }
 
 PyObject *rpp_function_part(PyObject *function, size_t i)
@@ -300,6 +310,8 @@ bool rpp_layouts_prepare(void)
     static const char *const names[] = {"__code__", "__defaults__", "__kwdefaults__"};
     void *found = dlsym(RTLD_DEFAULT, "PyCell_Get");
     memcpy(&python.cell, &found, sizeof found);
+    found = dlsym(RTLD_DEFAULT, "PyContextVar_Get");
+    memcpy(&python.variable, &found, sizeof found);
     python.cell_contents = PyUnicode_InternFromString("cell_contents");
     for (size_t i = 0; i < RPP_FUNCTION_PARTS; i++) {
         found = dlsym(RTLD_DEFAULT, symbols[i]);

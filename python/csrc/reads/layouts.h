@@ -31,6 +31,9 @@ bool rpp_layouts_prepare(void);
 
 /* What a cell holds, new; absent: it is empty. NULL with an exception set. */
 PyObject *rpp_cell_value(PyObject *cell);
+/* What a context variable has now, new; absent: nothing, and no default. NULL with an exception
+ * set. */
+PyObject *rpp_variable_value(PyObject *variable);
 /* A part of a function, new; None: it has none. NULL with an exception set. */
 PyObject *rpp_function_part(PyObject *function, size_t part);
 /* parts_of(function): these, as its attributes would say, which Python's audit hooks hear of. */

@@ -3,11 +3,11 @@
 
 #include "base/gradient_address.h"
 #include "base/tensor_address.h"
+#include "reads/containers.h"
 #include "reads/functions.h"
 #include "reads/layouts.h"
 #include "reads/marks.h"
 #include "reads/order.h"
-#include "reads/sets.h"
 #include "reads/words.h"
 
 #include <assert.h>
@@ -26,6 +26,7 @@ enum kind {
     CALL,
     SET,
     DICT,
+    VARIABLE,
     KINDS
 };
 enum { SIZE_CHANGED = -1 };
@@ -36,24 +37,26 @@ struct owner {
     PyObject *object; /* of a TENSOR, and of ATTRIBUTES of one, a weak reference may be here, */
     PyObject *keys,
         *values; /* tuples; keys: NULL where the kind has none. Tensors among the values as well */
-    struct rpp_mark *mark;       /* RPP_BY_WATCHER */
-    PyObject *ordered;           /* RPP_BY_ORDER: what a CALL tells the order of */
-    struct rpp_set_image *image; /* of a SET that held; may be NULL */
-    uint64_t seen;               /* the mark's version, or the tag, when it held */
+    struct rpp_mark *mark; /* RPP_BY_WATCHER */
+    PyObject *ordered;     /* RPP_BY_ORDER: what a CALL tells the order of */
+    uint64_t seen;         /* the mark's version, or the tag, when it held */
     struct rpp_tensor_place place;
     uint64_t form;  /* of a TENSOR: sizes, strides, and whether it wants a gradient */
     size_t word_at; /* one more than the number of its first word; 0: it has none */
-    bool unowned;   /* the object: there is no reference to it */
-    bool is_told;   /* of a FUNCTION: looked at when any was changed */
+    size_t head_at; /* likewise of a LIST and a SET, which have words of containers */
+    size_t member_at, head_count, member_count; /* of these: the number of the first, and counts */
+    PyObject *kept;                             /* likewise: the members that those words name */
+    bool unowned;                               /* the object: there is no reference to it */
+    bool is_told;                               /* of a FUNCTION: looked at when any was changed */
 };
 
 /* Owners as they were set at once. A look holds them: what runs meanwhile may set others. */
 struct owners {
     size_t users, count, always_count;
-    size_t *always; /* which are looked at in each call, or have a tag */
-    struct rpp_words words;
-    uint64_t seen;           /* rpp_mark_changes when those with marks held */
-    uint64_t functions_seen; /* rpp_function_changes when functions did */
+    size_t *always;                         /* which are looked at in each call, or have a tag */
+    struct rpp_words words, heads, members; /* of containers the latter (containers.h) */
+    uint64_t seen;                          /* rpp_mark_changes when those with marks held */
+    uint64_t functions_seen;                /* rpp_function_changes when functions did */
     struct owner list[];
 };
 
@@ -136,6 +139,8 @@ static PyObject *value_now(const struct owner *owner, size_t i)
         return name_now(owner, i);
     case CELL:
         return rpp_cell_value(owner->object);
+    case VARIABLE:
+        return rpp_variable_value(owner->object);
     case FUNCTION:
         return rpp_function_part(owner->object, i);
     case TYPE:
@@ -233,18 +238,6 @@ static bool items_hold(struct owner *owner, size_t which, PyObject *changes)
     return held;
 }
 
-/* A set with members at other places may still be equal; from then on those places are known. */
-static bool set_holds(struct owner *owner, size_t which, PyObject *changes)
-{
-    if (owner->image && rpp_set_image_holds(owner->image, owner->object))
-        return true;
-    if (!values_hold(owner, which, changes))
-        return false;
-    rpp_set_image_drop(owner->image);
-    owner->image = rpp_set_image_take(owner->object);
-    return true;
-}
-
 static bool look(const struct reads *reads, const struct owner *owner, struct dl_tensor *out_tensor)
 {
     PyObject *tensor = led_to(owner->object);
@@ -309,8 +302,6 @@ static bool owner_holds(const struct reads *reads, struct owner *owner, size_t w
         return items_hold(owner, which, changes);
     if (owner->kind == LIST)
         return list_holds(owner, which, changes);
-    if (owner->kind == SET)
-        return set_holds(owner, which, changes);
     if (owner->kind != TENSOR && owner->kind != DATA)
         return values_hold(owner, which, changes);
     if (owner->kind == TENSOR)
@@ -416,7 +407,100 @@ static bool is_told(struct owner *owner)
 static uint64_t *word_at(struct owners *owners, const struct owner *owner, size_t i)
 {
     assert(owner->word_at && i < value_count(owner));
-    return rpp_words_value(&owners->words, owner->word_at - 1 + i);
+    return &rpp_words_at(&owners->words, owner->word_at - 1 + i)->value;
+}
+
+/* ---- Words of containers --------------------------------------------------------------------- */
+
+/* What a word refers to that is looked at no more. */
+static const uint64_t nothing;
+
+/* Members are read behind heads that hold alone. */
+static bool container_holds(const struct owners *owners, const struct owner *owner)
+{
+    return rpp_words_hold_from(&owners->heads, owner->head_at - 1, owner->head_count) &&
+           rpp_words_hold_from(&owners->members, owner->member_at, owner->member_count);
+}
+
+/* Is what is known what a container held as it was taken? Looked at behind that, so that words of
+ * one that changes meanwhile do not hold. A tensor that is known by a weak reference is not kept. */
+static bool is_known(const struct owner *owner, const struct rpp_container *taken)
+{
+    if (owner->kind == SET)
+        return PyObject_RichCompareBool(value_at(owner, 0), owner->object, Py_EQ) == 1;
+    bool is_known = taken->member_count == value_count(owner);
+    for (size_t i = 0; is_known && i < taken->member_count; i++)
+        is_known = same(value_at(owner, i), PyTuple_GetItem(taken->kept, (Py_ssize_t)i));
+    return is_known;
+}
+
+static void put_words(struct rpp_words *words, size_t number, const struct rpp_word *list,
+                      size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        *rpp_words_at(words, number + i) = list[i];
+}
+
+/* Room for the words of a container at the end; false without memory. */
+static bool make_room(struct owners *owners, struct owner *owner, const struct rpp_container *taken)
+{
+    if (!rpp_words_reserve(&owners->heads, taken->head_count) ||
+        !rpp_words_reserve(&owners->members, taken->member_count))
+        return false;
+    owner->head_at = owners->heads.count + 1;
+    owner->member_at = owners->members.count;
+    owner->head_count = taken->head_count;
+    owner->member_count = taken->member_count;
+    for (size_t i = 0; i < taken->head_count; i++)
+        rpp_words_add(&owners->heads, &nothing, 0);
+    for (size_t i = 0; i < taken->member_count; i++)
+        rpp_words_add(&owners->members, &nothing, 0);
+    return true;
+}
+
+/* Takes the words of a LIST or a SET that holds; those that it had are of as many members, or it
+ * gets none. False: it has none. */
+static bool take_words(struct owners *owners, struct owner *owner)
+{
+    struct rpp_container taken;
+    bool fits =
+        (owner->kind == LIST || owner->kind == SET) && rpp_container_take(owner->object, &taken);
+    if (!fits)
+        return false;
+    fits = is_known(owner, &taken);
+    if (fits && !owner->head_at)
+        fits = make_room(owners, owner, &taken);
+    fits =
+        fits && taken.head_count == owner->head_count && taken.member_count == owner->member_count;
+    if (fits) {
+        put_words(&owners->heads, owner->head_at - 1, taken.heads, taken.head_count);
+        put_words(&owners->members, owner->member_at, taken.members, taken.member_count);
+        PyObject *old = owner->kept;
+        owner->kept = Py_NewRef(taken.kept);
+        Py_XDECREF(old);
+    }
+    rpp_container_drop(&taken);
+    PyErr_Clear();
+    return fits;
+}
+
+/* Its words are looked at no more, and it is in each call. */
+static void leave_words(struct owners *owners, struct owner *owner)
+{
+    for (size_t i = 0; i < owner->head_count; i++)
+        *rpp_words_at(&owners->heads, owner->head_at - 1 + i) = (struct rpp_word){&nothing, 0};
+    for (size_t i = 0; i < owner->member_count; i++)
+        *rpp_words_at(&owners->members, owner->member_at + i) = (struct rpp_word){&nothing, 0};
+    owner->head_at = owner->head_count = owner->member_count = 0;
+    owners->always[owners->always_count++] = (size_t)(owner - owners->list);
+    Py_CLEAR(owner->kept);
+}
+
+/* Makes the next look see to it that a container has what is known. No size is such a number. */
+static void distrust_words(struct owners *owners, const struct owner *owner)
+{
+    if (owner->head_at)
+        rpp_words_at(&owners->heads, owner->head_at - 1)->value = UINT64_MAX;
 }
 
 /* ---- All owners ---------------------------------------------------------------------------- */
@@ -424,8 +508,8 @@ static uint64_t *word_at(struct owners *owners, const struct owner *owner, size_
 static void release_owner(const struct owner *owner)
 {
     rpp_mark_drop(owner->mark);
-    rpp_set_image_drop(owner->image);
     Py_XDECREF(owner->ordered);
+    Py_XDECREF(owner->kept);
     if (!owner->unowned)
         Py_XDECREF(owner->object);
     Py_XDECREF(owner->keys);
@@ -440,6 +524,8 @@ static void release(struct owners *owners)
         release_owner(&owners->list[i]);
     PyMem_Free(owners->always);
     rpp_words_drop(&owners->words);
+    rpp_words_drop(&owners->heads);
+    rpp_words_drop(&owners->members);
     PyMem_Free(owners);
 }
 
@@ -451,6 +537,23 @@ static bool owners_with_words_hold(const struct reads *reads, struct owners *own
     for (size_t i = 0; i < owners->count; i++)
         if (owners->list[i].word_at && !look_at(reads, &owners->list[i], 0, NULL))
             return false;
+    return true;
+}
+
+/* One that has other words may still hold: with members that are equal, or elsewhere. */
+static bool containers_hold(const struct reads *reads, struct owners *owners)
+{
+    if (rpp_words_hold(&owners->heads) && rpp_words_hold(&owners->members))
+        return true;
+    for (size_t i = 0; i < owners->count; i++) {
+        struct owner *owner = &owners->list[i];
+        if (!owner->head_at || container_holds(owners, owner))
+            continue;
+        if (!look_at(reads, owner, 0, NULL))
+            return false;
+        if (!take_words(owners, owner))
+            leave_words(owners, owner);
+    }
     return true;
 }
 
@@ -468,7 +571,8 @@ static bool functions_hold(const struct reads *reads, struct owners *owners)
 
 static bool all_hold(const struct reads *reads, struct owners *owners)
 {
-    if (!owners_with_words_hold(reads, owners) || !functions_hold(reads, owners))
+    if (!owners_with_words_hold(reads, owners) || !functions_hold(reads, owners) ||
+        !containers_hold(reads, owners))
         return false;
     for (size_t i = 0; i < owners->always_count; i++)
         if (!look_at(reads, &owners->list[owners->always[i]], 0, NULL))
@@ -556,6 +660,7 @@ static PyObject *reads_accept(PyObject *self, PyObject *args)
     owner->values = tuple;
     if (owner->word_at)
         *word_at(reads->owners, owner, (size_t)entry) = reference(owner, value);
+    distrust_words(reads->owners, owner);
     reads->epoch++;
     Py_DECREF(old);
     return Py_NewRef(Py_None);
@@ -657,11 +762,14 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
             release(owners);
             return false;
         }
-        if (owner->way != RPP_BY_WATCHER && !is_told(owner) && !add_words(owners, owner))
+        if (owner->way != RPP_BY_WATCHER && !is_told(owner) && !add_words(owners, owner) &&
+            !take_words(owners, owner))
             owners->always[owners->always_count++] = owners->count;
     }
     owners->seen = rpp_mark_changes - 1; /* the new ones were not looked at yet */
     rpp_words_settle(&owners->words);
+    rpp_words_settle(&owners->heads);
+    rpp_words_settle(&owners->members);
     return true;
 }
 
@@ -699,12 +807,11 @@ static PyObject *reads_set(PyObject *self, PyObject *args)
     return Py_NewRef(Py_None);
 }
 
-/* A set is looked at once more before the places of its members are known. */
 static void keep_owner(struct owner *owner)
 {
     rpp_mark_keep(owner->mark);
-    owner->image = NULL;
     Py_XINCREF(owner->ordered);
+    Py_XINCREF(owner->kept);
     if (!owner->unowned)
         Py_XINCREF(owner->object);
     Py_XINCREF(owner->keys);
@@ -718,7 +825,9 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     struct owners *made = make_owners(from->count + more);
     if (!made)
         return NULL;
-    if (!rpp_words_copy(&made->words, &from->words, more * RPP_FUNCTION_PARTS)) {
+    if (!rpp_words_copy(&made->words, &from->words, more * RPP_FUNCTION_PARTS) ||
+        !rpp_words_copy(&made->heads, &from->heads, 0) ||
+        !rpp_words_copy(&made->members, &from->members, 0)) {
         release(made);
         PyErr_NoMemory();
         return NULL;
@@ -793,6 +902,8 @@ static PyObject *reads_replace(PyObject *self, PyObject *args)
     struct owner made = {0}, *place = &reads->owners->list[which];
     bool is_read = read_owner(reads, &made, given, NULL);
     bool fits = is_read && fits_place(&made, place);
+    if (fits && place->head_at)
+        leave_words(reads->owners, place);
     struct owner gone = fits ? *place : made;
     if (fits) {
         *place = made;
@@ -842,8 +953,7 @@ static int reads_traverse(PyObject *object, visitproc visit, void *arg)
         Py_VISIT(owners->list[i].keys);
         Py_VISIT(owners->list[i].ordered);
         Py_VISIT(owners->list[i].values);
-        if (owners->list[i].image)
-            Py_VISIT(owners->list[i].image->members);
+        Py_VISIT(owners->list[i].kept);
     }
     return 0;
 }
@@ -894,7 +1004,7 @@ int rpp_add_reads_type(PyObject *module)
     static PyType_Spec spec = {"reprise._C.Reads", sizeof(struct reads), 0,
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
     rpp_marks_prepare();
-    rpp_sets_prepare();
+    rpp_containers_prepare();
     rpp_orders_prepare();
     reads_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!reads_type || !rpp_layouts_prepare() ||

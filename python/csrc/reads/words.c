@@ -6,26 +6,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool rpp_words_reserve(struct rpp_words *words, size_t most)
+/* Twice as many at once, so that adding them one by one copies each a few times. */
+bool rpp_words_reserve(struct rpp_words *words, size_t more)
 {
     rpp_assert_gil();
-    *words = (struct rpp_words){.list = PyMem_Calloc(most + 1, sizeof *words->list),
-                                .places = PyMem_Calloc(most + 1, sizeof *words->places)};
-    if (words->list && words->places)
+    size_t room = words->count + more;
+    if (words->list && room <= words->room)
         return true;
-    rpp_words_drop(words);
-    return false;
+    room += words->list ? words->count : 1;
+    struct rpp_word *list = PyMem_Realloc(words->list, room * sizeof *list);
+    if (list)
+        words->list = list;
+    size_t *places = list ? PyMem_Realloc(words->places, room * sizeof *places) : NULL;
+    if (!places)
+        return false;
+    words->places = places;
+    words->room = room;
+    return true;
 }
 
 bool rpp_words_copy(struct rpp_words *words, const struct rpp_words *other, size_t more)
 {
     rpp_assert_gil();
-    if (!rpp_words_reserve(words, other->count + more))
+    *words = (struct rpp_words){0};
+    if (!rpp_words_reserve(words, other->count + more)) {
+        rpp_words_drop(words);
         return false;
-    memcpy(words->list, other->list, other->count * sizeof *words->list);
-    memcpy(words->places, other->places, other->count * sizeof *words->places);
+    }
+    if (other->count) {
+        memcpy(words->list, other->list, other->count * sizeof *words->list);
+        memcpy(words->places, other->places, other->count * sizeof *words->places);
+    }
     words->count = other->count;
-    words->is_settled = other->is_settled && more == 0;
+    words->is_settled = other->is_settled;
     return true;
 }
 
@@ -39,6 +52,8 @@ void rpp_words_drop(struct rpp_words *words)
 size_t rpp_words_add(struct rpp_words *words, const uint64_t *at, uint64_t value)
 {
     size_t number = words->count++;
+    assert(number < words->room);
+    words->is_settled = false;
     words->list[number] = (struct rpp_word){at, value};
     words->places[number] = number;
     return number;
@@ -46,14 +61,14 @@ size_t rpp_words_add(struct rpp_words *words, const uint64_t *at, uint64_t value
 
 void rpp_words_cut(struct rpp_words *words, size_t count)
 {
-    assert(count <= words->count && !words->is_settled);
+    assert(count == words->count || (count < words->count && !words->is_settled));
     words->count = count;
 }
 
-uint64_t *rpp_words_value(struct rpp_words *words, size_t number)
+struct rpp_word *rpp_words_at(const struct rpp_words *words, size_t number)
 {
     assert(number < words->count);
-    return &words->list[words->places[number]].value;
+    return &words->list[words->places[number]];
 }
 
 /* ---- Their order --------------------------------------------------------------------------- */
@@ -76,6 +91,8 @@ static int compare(const void *a, const void *b)
 void rpp_words_settle(struct rpp_words *words)
 {
     rpp_assert_gil();
+    if (words->is_settled)
+        return;
     words->is_settled = true;
     struct placed *list = PyMem_Calloc(words->count + 1, sizeof *list);
     if (!list)
@@ -92,10 +109,24 @@ void rpp_words_settle(struct rpp_words *words)
 
 /* ---- Looks --------------------------------------------------------------------------------- */
 
+static uint64_t difference(const struct rpp_word *word)
+{
+    return *word->at ^ word->value;
+}
+
+/* All are read, four at a time, which wait for each other's caches no longer than one does. */
 bool rpp_words_hold(const struct rpp_words *words)
 {
     uint64_t other = 0;
     for (size_t i = 0; i < words->count; i++)
-        other |= *words->list[i].at ^ words->list[i].value;
+        other |= difference(&words->list[i]);
     return other == 0;
+}
+
+bool rpp_words_hold_from(const struct rpp_words *words, size_t number, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (difference(rpp_words_at(words, number + i)) != 0)
+            return false;
+    return true;
 }

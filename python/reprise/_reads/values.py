@@ -6,10 +6,10 @@ import contextlib
 
 from .. import _C
 from .._base.collector import uncollected
-from .walk import CALL, CELL, ITEMS, LIST, NAMES, Walk, is_plain, plain_token
+from .walk import CALL, CELL, ITEMS, LIST, NAMES, VARIABLE, Walk, is_plain, plain_token
 
 MOST_UNSEEN = 20_000  # values that are followed through all code, ran it or not
-_SIMPLE_KINDS = (NAMES, ITEMS, LIST, CELL, CALL)
+_SIMPLE_KINDS = (NAMES, ITEMS, LIST, CELL, CALL, VARIABLE)
 
 
 class Unreadable(Exception):

@@ -38,7 +38,7 @@ from .code import MATCHED, OF_FUNCTIONS, VERSION, is_foreign_file, is_foreign_mo
 from .marks import BY_ORDER, BY_VALUE, dict_of_class, way_for
 from .runs import STREAM, current_stream, place_of
 
-NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET, DICT = range(12)
+NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET, DICT, VARIABLE = range(13)
 MOST_ITEMS = 4096    # of a container that are looked at one by one
 MOST_OF_SET = 64     # of classes and other objects; of more only the number is looked at
 MOST_BYTES = 4096    # of a CPU tensor that are compared; of a larger one its version is
@@ -715,10 +715,13 @@ class Walk(_C.Walk):
         ask = functools.partial(variable.get, _C.absent)
         value = ask()
         if is_plain(value) or value is _C.absent:
-            self._follow(Walk._called, ask, f"{path}.get()")
+            self._follow(Walk._variable_value, variable, f"{path}.get()")
         else:
             self._follow(Walk._called_identity, ask, f"{path}.get()")
         return Same(variable)
+
+    def _variable_value(self, variable, path):
+        self.own(VARIABLE, variable, None, (variable.get(_C.absent),), (path,))
 
     def _called(self, ask, path):
         self.own(CALL, ask, None, (ask(),), (path,))
