@@ -510,6 +510,41 @@ class Looks(unittest.TestCase):
         names["a"] = 4
         self.assertFalse(self.reads.holds())
 
+    def test_few_of_many_dicts_are_written_to(self):
+        way = marks.way_for("container")
+        mine = [{"a": i, "b": i} for i in range(100)]
+        others = [{"a": 0} for _ in range(100)]
+        watching = _C.Reads(object)
+        watching.set([(NAMES, way, other, ("a",), (0,)) for other in others])
+        self.reads.set([owner for i, names in enumerate(mine) for owner in (
+            (NAMES, way, names, ("a",), (i,)), (NAMES, way, names, ("b",), (i,)))])
+        self.assertTrue(self.reads.holds())
+        for count in (0, 1, 63, 64, 65, 100):
+            for i, key in ((0, "a"), (41, "b"), (99, "b")):
+                mine[i][key] = -1
+                for other in others[:count]:
+                    other["a"] += 1
+                self.assertFalse(self.reads.holds(), (count, i))
+                self.assertFalse(self.reads.holds(), (count, i))
+                self.assertEqual(self.reads.changed(), [(2 * i + (key == "b"), 0, -1)])
+                mine[i][key] = i
+                self.assertTrue(self.reads.holds() and self.reads.holds(), (count, i))
+        first = {"a": 1}
+        self.assertTrue(self.reads.replace(0, (NAMES, way, first, ("a",), (1,))))
+        self.assertTrue(self.reads.holds() and self.reads.holds())
+        mine[0]["a"] = 5
+        self.assertTrue(self.reads.holds(), "nobody looks there any more")
+        first["a"] = 2
+        self.changes((0, 0, 2))
+        self.reads.accept(0, 0, 2)
+        self.assertTrue(self.reads.holds())
+        taken = _C.Reads(object)
+        self.assertTrue(taken.take(self.reads))
+        self.reads.set([])
+        mine[50]["b"] = -1
+        self.assertFalse(taken.holds())
+        self.assertEqual(taken.changed(), [(101, 0, -1)])
+
     def test_what_another_looks_at_is_taken(self):
         t = 1.5
 

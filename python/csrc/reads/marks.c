@@ -2,6 +2,7 @@
 #include "reads/marks.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Of CPython 3.12 and later, which the stable interface does not have. */
@@ -16,6 +17,7 @@ static struct {
     int (*watch)(int watcher, PyObject *dict);
     int (*unwatch)(int watcher, PyObject *dict);
     struct rpp_mark *buckets[BUCKETS];
+    const struct rpp_mark *moved[RPP_MARKS_KEPT]; /* by the number of the change */
 } state = {.watcher = -1};
 
 static struct rpp_mark **link_of(const PyObject *dict)
@@ -92,7 +94,7 @@ static int on_dict_event(int event, PyObject *dict, PyObject *key, PyObject *val
     if (single && !matters(mark, key))
         return 0;
     mark->version++;
-    rpp_mark_changes++;
+    state.moved[rpp_mark_changes++ % RPP_MARKS_KEPT] = mark;
     if (event == DICT_DEALLOCATED) { /* another may get its place */
         *link = mark->next;
         mark->dict = NULL;
@@ -169,6 +171,66 @@ void rpp_mark_drop(struct rpp_mark *mark)
     }
     PyMem_Free(mark->hashes);
     PyMem_Free(mark);
+}
+
+/* ---- Which moved, and whose they are -------------------------------------------------------- */
+
+size_t rpp_marks_moved(uint64_t since, const struct rpp_mark *out_moved[RPP_MARKS_KEPT])
+{
+    rpp_assert_gil();
+    size_t count = 0;
+    if (rpp_mark_changes - since > RPP_MARKS_KEPT)
+        return SIZE_MAX;
+    for (; since != rpp_mark_changes; since++) {
+        const struct rpp_mark *mark = state.moved[since % RPP_MARKS_KEPT];
+        if (count == 0 || out_moved[count - 1] != mark)
+            out_moved[count++] = mark;
+    }
+    return count;
+}
+
+bool rpp_marked_reserve(struct rpp_marked *marked, size_t most)
+{
+    rpp_assert_gil();
+    *marked = (struct rpp_marked){.list = PyMem_Calloc(most + 1, sizeof *marked->list)};
+    return marked->list != NULL;
+}
+
+void rpp_marked_add(struct rpp_marked *marked, const struct rpp_mark *mark, size_t owner)
+{
+    marked->list[marked->count++] = (struct rpp_marked_one){mark, owner};
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct rpp_marked_one *x = a, *y = b;
+    if (x->mark != y->mark)
+        return (uintptr_t)x->mark < (uintptr_t)y->mark ? -1 : 1;
+    return x->owner < y->owner ? -1 : x->owner > y->owner;
+}
+
+void rpp_marked_settle(struct rpp_marked *marked)
+{
+    qsort(marked->list, marked->count, sizeof *marked->list, compare);
+}
+
+size_t rpp_marked_find(const struct rpp_marked *marked, const struct rpp_mark *mark)
+{
+    size_t low = 0, high = marked->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if ((uintptr_t)marked->list[middle].mark < (uintptr_t)mark)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < marked->count && marked->list[low].mark == mark ? low : marked->count;
+}
+
+void rpp_marked_drop(struct rpp_marked *marked)
+{
+    PyMem_Free(marked->list);
+    *marked = (struct rpp_marked){0};
 }
 
 PyObject *rpp_dict_tag_of(PyObject *module, PyObject *dict)

@@ -6,7 +6,8 @@
  *     RPP_BY_WATCHER   the interpreter calls back before it changes a dict (CPython 3.12). A mark
  *                      knows by hash which keys matter: a loop variable in a module's globals moves
  *                      nothing. All marks that moved are counted, so that one comparison does for
- *                      all dicts
+ *                      all dicts, and which ones did last is known, so that a dict that others read
+ *                      costs a search
  *     RPP_BY_TAG       a word in the dict is another one after each change (until CPython 3.11)
  *
  * Where neither was proved (_reads/marks.py does, for each kind of owner) values are compared. The
@@ -18,7 +19,7 @@
 #include "base/python.h"
 
 enum rpp_way_to_look { RPP_BY_VALUE = 0, RPP_BY_WATCHER = 1, RPP_BY_TAG = 2, RPP_BY_ORDER = 3 };
-enum { RPP_FILTER_WORDS = 8 };
+enum { RPP_FILTER_WORDS = 8, RPP_MARKS_KEPT = 64 };
 
 struct rpp_mark {
     struct rpp_mark *next; /* in its bucket */
@@ -34,6 +35,26 @@ struct rpp_mark {
 
 /* How often any mark has moved. */
 extern uint64_t rpp_mark_changes;
+
+/* Those that moved since there were so many changes, in their order, one after the other twice at
+ * times: addresses to compare, as the marks may be gone. SIZE_MAX: more than are kept. */
+size_t rpp_marks_moved(uint64_t since, const struct rpp_mark *out_moved[RPP_MARKS_KEPT]);
+
+/* Which owners have a mark, by their numbers. Zeroed: none has. */
+struct rpp_marked {
+    size_t count;
+    struct rpp_marked_one {
+        const struct rpp_mark *mark;
+        size_t owner;
+    } * list; /* by the marks' addresses once they are settled */
+};
+
+bool rpp_marked_reserve(struct rpp_marked *marked, size_t most); /* false without memory */
+void rpp_marked_add(struct rpp_marked *marked, const struct rpp_mark *mark, size_t owner);
+void rpp_marked_settle(struct rpp_marked *marked);
+/* Where the first is that has this mark, with all others that do behind it; or the count. */
+size_t rpp_marked_find(const struct rpp_marked *marked, const struct rpp_mark *mark);
+void rpp_marked_drop(struct rpp_marked *marked);
 
 /* The dict's mark, for these keys (a tuple; NULL: all), which the caller drops. NULL, without an
  * exception, where the interpreter has no watchers or no memory. */

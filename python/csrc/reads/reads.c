@@ -55,6 +55,7 @@ struct owners {
     size_t users, count, always_count;
     size_t *always;                         /* which are looked at in each call, or have a tag */
     struct rpp_words words, heads, members; /* of containers the latter (containers.h) */
+    struct rpp_marked marked;               /* owners RPP_BY_WATCHER */
     uint64_t seen;                          /* rpp_mark_changes when those with marks held */
     uint64_t functions_seen;                /* rpp_function_changes when functions did */
     struct owner list[];
@@ -526,6 +527,7 @@ static void release(struct owners *owners)
     rpp_words_drop(&owners->words);
     rpp_words_drop(&owners->heads);
     rpp_words_drop(&owners->members);
+    rpp_marked_drop(&owners->marked);
     PyMem_Free(owners);
 }
 
@@ -569,6 +571,53 @@ static bool functions_hold(const struct reads *reads, struct owners *owners)
     return true;
 }
 
+/* Makes the next look go over all owners that have marks. */
+static void see_none(struct owners *owners)
+{
+    owners->seen = rpp_mark_changes - RPP_MARKS_KEPT - 1;
+}
+
+/* Which owner has which mark. Without memory all are looked at when any mark has moved. */
+static void find_marked(struct owners *owners)
+{
+    rpp_marked_drop(&owners->marked);
+    if (!rpp_marked_reserve(&owners->marked, owners->count))
+        return;
+    for (size_t i = 0; i < owners->count; i++)
+        if (owners->list[i].way == RPP_BY_WATCHER)
+            rpp_marked_add(&owners->marked, owners->list[i].mark, i);
+    rpp_marked_settle(&owners->marked);
+}
+
+static bool all_marked_hold(const struct reads *reads, struct owners *owners)
+{
+    for (size_t i = 0; i < owners->count; i++)
+        if (owners->list[i].way == RPP_BY_WATCHER && !look_at(reads, &owners->list[i], 0, NULL))
+            return false;
+    return true;
+}
+
+/* Looks at the owners of the marks that moved, if these are few. One that does not hold keeps what
+ * was seen, so that the next look comes by here again. */
+static bool marked_hold(const struct reads *reads, struct owners *owners)
+{
+    const struct rpp_mark *moved[RPP_MARKS_KEPT];
+    uint64_t changes = rpp_mark_changes;
+    if (owners->seen == changes)
+        return true;
+    size_t count = owners->marked.list ? rpp_marks_moved(owners->seen, moved) : SIZE_MAX;
+    if (count == SIZE_MAX && !all_marked_hold(reads, owners))
+        return false;
+    for (size_t i = 0; count != SIZE_MAX && i < count; i++) {
+        size_t at = rpp_marked_find(&owners->marked, moved[i]);
+        for (; at < owners->marked.count && owners->marked.list[at].mark == moved[i]; at++)
+            if (!look_at(reads, &owners->list[owners->marked.list[at].owner], 0, NULL))
+                return false;
+    }
+    owners->seen = changes;
+    return true;
+}
+
 static bool all_hold(const struct reads *reads, struct owners *owners)
 {
     if (!owners_with_words_hold(reads, owners) || !functions_hold(reads, owners) ||
@@ -577,14 +626,7 @@ static bool all_hold(const struct reads *reads, struct owners *owners)
     for (size_t i = 0; i < owners->always_count; i++)
         if (!look_at(reads, &owners->list[owners->always[i]], 0, NULL))
             return false;
-    uint64_t changes = rpp_mark_changes;
-    if (owners->seen == changes)
-        return true;
-    for (size_t i = 0; i < owners->count; i++)
-        if (owners->list[i].way == RPP_BY_WATCHER && !look_at(reads, &owners->list[i], 0, NULL))
-            return false;
-    owners->seen = changes;
-    return true;
+    return marked_hold(reads, owners);
 }
 
 bool rpp_reads_hold(PyObject *object)
@@ -766,7 +808,8 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
             !take_words(owners, owner))
             owners->always[owners->always_count++] = owners->count;
     }
-    owners->seen = rpp_mark_changes - 1; /* the new ones were not looked at yet */
+    find_marked(owners);
+    see_none(owners); /* the new ones were not looked at yet */
     rpp_words_settle(&owners->words);
     rpp_words_settle(&owners->heads);
     rpp_words_settle(&owners->members);
@@ -840,6 +883,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     made->functions_seen = from->functions_seen;
     for (size_t i = 0; i < made->count; i++)
         keep_owner(&made->list[i]);
+    find_marked(made);
     return made;
 }
 
@@ -907,7 +951,8 @@ static PyObject *reads_replace(PyObject *self, PyObject *args)
     struct owner gone = fits ? *place : made;
     if (fits) {
         *place = made;
-        reads->owners->seen = rpp_mark_changes - 1;
+        find_marked(reads->owners);
+        see_none(reads->owners);
         reads->epoch++;
     }
     release_owner(&gone);
