@@ -447,6 +447,19 @@ def length_of_a_list():
 
 
 @kind()
+def list_whose_members_come_to_lie_elsewhere():
+    n, some = net(), [1.0, 2.0]
+
+    def change(i):
+        some.extend([0.0] * 10_000)  # larger than its memory, which another list gets
+        twins.append([1.0, 2.0])
+        del some[2:]
+        some[1] = values(i)
+    twins = []
+    return lambda x: n(x) * some[0] * some[1], change
+
+
+@kind()
 def member_of_a_set():
     n, some = net(), {"plain"}
 
