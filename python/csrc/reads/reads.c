@@ -429,10 +429,10 @@ static bool is_known(const struct owner *owner, const struct rpp_container *take
 {
     if (owner->kind == SET)
         return PyObject_RichCompareBool(value_at(owner, 0), owner->object, Py_EQ) == 1;
-    bool is_known = taken->member_count == value_count(owner);
-    for (size_t i = 0; is_known && i < taken->member_count; i++)
-        is_known = same(value_at(owner, i), PyTuple_GetItem(taken->kept, (Py_ssize_t)i));
-    return is_known;
+    bool held = taken->member_count == value_count(owner);
+    for (size_t i = 0; held && i < taken->member_count; i++)
+        held = same(value_at(owner, i), PyTuple_GetItem(taken->kept, (Py_ssize_t)i));
+    return held;
 }
 
 static void put_words(struct rpp_words *words, size_t number, const struct rpp_word *list,
