@@ -893,6 +893,58 @@ def cache_that_is_emptied():
 
 
 @kind()
+def cache_whose_results_are_drawn():
+    n, which = net(), 1.0
+
+    @functools.lru_cache(maxsize=None)
+    def drawn(which):
+        return torch.rand(SIZE, device="cuda")
+
+    def change(i):
+        nonlocal which
+        which = values(i)
+    return lambda x: n(x) * drawn(which), change
+
+
+@kind()
+def cache_whose_results_are_of_before():
+    n, which, base = net(), 1.0, 1.0
+
+    @functools.cache
+    def scale(which):
+        return which * base
+
+    def change(i):
+        nonlocal which, base
+        which, base = values(i), (1.0, 1.0, 4.0)[i // 3]
+    return lambda x: n(x) * scale(which), change
+
+
+@kind()
+def cache_that_makes_room():
+    n = net()
+
+    @functools.lru_cache(maxsize=2)
+    def drawn(which):
+        return torch.rand(SIZE, device="cuda")
+
+    def change(i):
+        if i == 4:
+            drawn(2.0), drawn(3.0)
+    return lambda x: n(x) * drawn(1.0), change
+
+
+@kind(refused=r"changes 'drawn' \(is a cache of a function's results, and a call adds to it\)")
+def cache_that_each_call_adds_to():
+    n = net()
+
+    @functools.lru_cache(maxsize=4)
+    def drawn(which):
+        return torch.rand(SIZE, device="cuda")
+    return lambda x: n(x) * drawn(object()), lambda i: None
+
+
+@kind()
 def function_of_single_dispatch():
     n = net()
 

@@ -431,13 +431,32 @@ class Found(unittest.TestCase):
         self.assertEqual(sorted(self.changes(fn)), ["array", "made", "numpy.random"])
         self.assertEqual((made.random(), array.sum()), (numpy.random.default_rng(1).random(), 0))
 
-    def test_a_memo_is_cleared(self):
-        @functools.lru_cache
+    def test_a_memo_keeps_what_it_had(self):
+        for most in (None, 4):
+            @functools.lru_cache(maxsize=most)
+            def made(x):
+                return {x: object()}
+            before = made(2)
+            self.assertEqual(self.changes(lambda: made(2)), [])
+            self.assertEqual(self.changes(lambda: (made(3), made(5), made(2))), ["made"])
+            self.assertEqual(made.cache_info().currsize, 1)
+            self.assertIs(made(2), before)
+            self.assertIs(made(3), made(3))
+
+    def test_a_memo_that_makes_room(self):
+        @functools.lru_cache(maxsize=2)
         def square(x):
             return x * x
-        square(2)
+        square(1), square(2)
+        self.assertEqual(self.changes(lambda: square(3)), ["square"])
+        self.assertEqual([square(x) for x in (3, 2, 1, 3, 5)], [9, 4, 1, 9, 25])
+        self.assertLessEqual(square.cache_info().currsize, 2)
+
+    def test_a_memo_of_nothing(self):
+        @functools.lru_cache(maxsize=0)
+        def square(x):
+            return x * x
         self.assertEqual(self.changes(lambda: square(3)), [])
-        self.assertEqual(square.cache_info().currsize, 0)
 
     def test_iterators_are_told_of(self):
         rows = iter([1, 2, 3])

@@ -66,6 +66,9 @@ class Kept:
             return False
         for record in self._tensors:  # where memory is replaced, the one before is the program's to free
             record.held = (None, *record.held[1:])
+        for record in self._own:
+            if type(record) is Memo:
+                record.let_go()
         self._records = self._own
         _kept[id(self.fn)] = self
         return True
@@ -79,8 +82,9 @@ class Kept:
         filled = _C.touched(records)  # which puts records of dicts that were empty behind the others
         if len(records) != count or not all(type(record) is Memo for record in filled):
             return None
-        for record in filled:
-            record.held = record.look(record.owner)
+        for record in records:
+            if type(record) is Memo:
+                record.hold()
         for record in self._tensors:
             record.held = (record.owner.detach(), *record.held[1:])
         return list(records)

@@ -15,6 +15,7 @@ equal is no change: a run may leave a new object which says the same.
 import collections
 import ctypes
 import functools
+import gc
 import operator
 import sys
 import types
@@ -701,27 +702,64 @@ def _same_state(one, other):
 
 
 class Memo(Record):
-    """A cache of a function's results: cleared where a run filled it, which only costs time."""
+    """A cache of a function's results. What a run adds is taken out again: a call is to make it, as it may hold random
+    numbers, or what the program has changed since. An entry that made room for it comes back with no one."""
 
     def __init__(self, owner, path):
         super().__init__(owner, path)
         self.form = "memo"
+        self.keys = None
+        self.hold()
 
     @staticmethod
     def look(owner):
         info = owner.cache_info()
         return info.misses, info.currsize
 
+    def hold(self):
+        """Begins with what is there now."""
+        self.held = self.look(self.owner)
+        self.keys = list(_entries(self.owner, self.held[1]) or ())
+
+    def let_go(self):
+        """Keeps no key until hold() is called."""
+        self.keys = None
+
     def is_touched(self):
         return self.look(self.owner) != self.held
 
+    def _added(self):
+        """(the dict of the cache, keys that were not there before); (None, size): it cannot be looked into."""
+        size = self.look(self.owner)[1]
+        entries = _entries(self.owner, size)
+        if entries is None:
+            return None, size
+        known = set(map(id, self.keys))
+        return entries, [key for key in list(entries) if id(key) not in known]
+
     def changes(self):
-        return ()
+        if self.is_touched() and self._added()[1]:
+            yield Change(self.path, what="is a cache of a function's results, and a call adds to it")
 
     def restore(self):
-        if self.is_touched():
+        if not self.is_touched():
+            return
+        entries, added = self._added()
+        if entries is None:
             self.owner.cache_clear()
-            self.held = self.look(self.owner)
+        else:
+            for key in added:
+                entries.pop(key, None)
+        self.hold()
+
+
+def _entries(cache, size):
+    """The dict in which a functools.lru_cache keeps so many results; None: it is not found."""
+    found = [held for held in gc.get_referents(cache)
+             if type(held) is dict and held is not cache.__dict__ and len(held) == size]
+    if cache.cache_parameters()["maxsize"] is not None:  # results are reached as well, and may be dicts
+        found = [held for held in found if all(type(value).__name__ == "_lru_list_elem" for value in held.values())]
+    return found[-1] if found else None
 
 
 class Progress(Record):

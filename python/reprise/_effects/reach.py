@@ -208,7 +208,8 @@ class Reach(_C.Reach):
         self._ahead += [(made.fget, path), (made.fset, path)]
 
     def _memo(self, cache, path):
-        self.records.append(Memo(cache, path))
+        if cache.cache_parameters()["maxsize"] != 0:  # or it keeps nothing
+            self.records.append(Memo(cache, path))
         self._ahead.append((cache.__wrapped__, path))
 
     # ---- Containers and objects ----

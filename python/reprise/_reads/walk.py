@@ -1487,7 +1487,8 @@ class _Weakly:
 
 
 class _Emptied:
-    """How often the cache of a function was seen to have been emptied, as a number to compare."""
+    """How often the cache of a function was seen to have been emptied, and how many results made room for others,
+    as a number to compare."""
 
     __slots__ = ("wrapper", "seen", "times")
     _all: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
@@ -1506,10 +1507,10 @@ class _Emptied:
         wrapper = self.wrapper()
         if wrapper is None:
             return -1
-        now = wrapper.cache_info()[:2]  # hits and misses
-        self.times += now[0] < self.seen[0] or now[1] < self.seen[1]
-        self.seen = now
-        return self.times
+        hits, misses, most, size = wrapper.cache_info()
+        self.times += hits < self.seen[0] or misses < self.seen[1]
+        self.seen = (hits, misses)
+        return self.times, misses if size == most else 0
 
 
 def _version_of(tensor):
