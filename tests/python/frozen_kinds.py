@@ -1723,6 +1723,117 @@ def hook_behind_accumulation():
         doubled))
 
 
+def trained_with(register):
+    """A step whose backward pass calls what register(net, factor) registers; factor: a list of a number."""
+    n, factor = net(), [1.0]
+    optimizer = torch.optim.SGD(n.parameters(), lr=0.01)
+    register(n, factor)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = (n(x) * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def change(i):
+        factor[0] = values(i)
+    return step, change
+
+
+@kind(grad=True)
+def what_a_hook_of_a_gradient_reads():
+    def scaled(grad, factor):
+        return grad * factor[0]
+    return trained_with(lambda n, factor: n[0].weight.register_hook(lambda grad: scaled(grad, factor)))
+
+
+@kind(grad=True)
+def what_a_hook_of_a_result_reads():
+    n, factor = net(), 1.0
+    optimizer = torch.optim.SGD(n.parameters(), lr=0.01)
+
+    def scaled(grad):
+        return grad * factor
+
+    def step(x):
+        optimizer.zero_grad()
+        y = n(x)
+        y.register_hook(lambda grad: scaled(grad))
+        loss = (y * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def change(i):
+        nonlocal factor
+        factor = values(i)
+    return step, change
+
+
+@kind(grad=True)
+def what_a_hook_behind_accumulation_reads():
+    """A step of an optimizer within the backward pass."""
+    n = net()
+    optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in n.parameters()}
+
+    def trained(param):
+        optimizers[param].step()
+        optimizers[param].zero_grad()
+    for p in n.parameters():
+        p.register_post_accumulate_grad_hook(trained)
+
+    def step(x):
+        loss = (n(x) * x).sum()
+        loss.backward()
+        return loss.detach()
+
+    def change(i):
+        for optimizer in optimizers.values():
+            optimizer.param_groups[0]["lr"] = 0.01 * values(i)
+    return step, change
+
+
+@kind(grad=True, refused=r"draws random numbers of Python's \(at .*frozen_kinds.py")
+def random_number_in_a_hook():
+    return trained_with(lambda n, factor: n[0].weight.register_hook(lambda grad: grad * random.random()))
+
+
+@kind(grad=True, refused=r"changes 'factor\[0\]' \(from")
+def counter_in_a_hook():
+    n, factor = net(), [1.0]
+    optimizer = torch.optim.SGD(n.parameters(), lr=0.01)
+
+    def counted(grad):
+        factor[0] += 1.0
+        return grad * factor[0]
+    n[0].weight.register_hook(counted)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = (n(x) * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach() + optimizer.param_groups[0]["lr"]
+    return step, lambda i: None
+
+
+@kind(grad=True, refused="gradients of .* are added up by nodes with hooks of their own")
+def hook_of_several_gradients():
+    n, factor = net(), torch.zeros((), device="cuda")
+
+    def added(grads):
+        factor.add_(grads[0].abs().sum())
+    kept = torch.autograd.graph.register_multi_grad_hook(tuple(n.parameters()), added)
+
+    def step(x):
+        assert kept
+        n.zero_grad()
+        (n(x) * x).sum().backward()
+        return factor * 1.0
+    return step, lambda i: None
+
+
 # ---- What is refused -----------------------------------------------------------------------------------
 
 @kind(leaps=1)

@@ -40,7 +40,8 @@ static struct {
         *attribute, *item, *empty_dicts, *cell, *memo, *cache_info, *data_ptr, *numel, *forward,
         *call, *find_method, *meet_module, *module, *closure, *globals, *defaults, *is_outside,
         *names_of, *space, *name_in_module, *tensor, *is_cuda, *layout, *detach, *is_inference,
-        *version, *free_names, *cell_name, *wrapped, *body_names, *class_by_view, *bases;
+        *version, *free_names, *cell_name, *wrapped, *body_names, *class_by_view, *bases,
+        *hooks, *backward_hooks, *later_hooks;
 } says;
 
 enum { UNTOLD = 2, MOST_CODE = 4096 };
@@ -879,16 +880,6 @@ static bool is_of_device(const struct reach *reach, PyObject *tensor)
     return is_one;
 }
 
-static bool look_at_attributes(struct reach *reach, PyObject *tensor, PyObject *path)
-{
-    PyObject *names = PyObject_GetAttr(tensor, says.dict);
-    bool worked = names && rpp_note_object(reach->objects, tensor, names) &&
-                  (!PyDict_Check(names) || PyDict_Size(names) == 0 ||
-                   look_at_dict(reach, names, path, says.attribute, false));
-    Py_XDECREF(names);
-    return worked;
-}
-
 /* Something was met of which there is no record, though it may come to have one. */
 static void note_no_more(struct reach *reach)
 {
@@ -897,6 +888,37 @@ static void note_no_more(struct reach *reach)
     reach->objects = Py_NewRef(Py_None);
     Py_XDECREF(functions);
     Py_XDECREF(objects);
+}
+
+/* Hooks of gradients: those of most tensors are None. What they are is not kept for another capture. */
+static bool look_at_hooks(struct reach *reach, PyObject *tensor, PyObject *path)
+{
+    PyObject *const names[] = {says.backward_hooks, says.later_hooks};
+    bool worked = true;
+    for (size_t i = 0; worked && i < sizeof names / sizeof *names; i++) {
+        PyObject *hooks = PyObject_GetAttr(tensor, names[i]);
+        if (!hooks)
+            PyErr_Clear();
+        else if (hooks != Py_None) {
+            PyObject *done = PyObject_CallMethodObjArgs((PyObject *)reach, says.hooks, hooks,
+                                                        names[i], path, NULL);
+            worked = done != NULL;
+            Py_XDECREF(done);
+            note_no_more(reach);
+        }
+        Py_XDECREF(hooks);
+    }
+    return worked;
+}
+
+static bool look_at_attributes(struct reach *reach, PyObject *tensor, PyObject *path)
+{
+    PyObject *names = PyObject_GetAttr(tensor, says.dict);
+    bool worked = names && rpp_note_object(reach->objects, tensor, names) &&
+                  (!PyDict_Check(names) || PyDict_Size(names) == 0 ||
+                   look_at_dict(reach, names, path, says.attribute, false));
+    Py_XDECREF(names);
+    return worked && look_at_hooks(reach, tensor, path);
 }
 
 /* One that cannot say where it lies has no memory of its own. */
@@ -1164,6 +1186,9 @@ static bool prepare(void)
         {&says.free_names, "co_freevars"},
         {&says.cell_name, "name"},
         {&says.wrapped, "__wrapped__"},
+        {&says.hooks, "_hooks"},
+        {&says.backward_hooks, "_backward_hooks"},
+        {&says.later_hooks, "_post_accumulate_grad_hooks"},
         {&says.body_names, "names"},
         {&says.class_by_view, "_class_by_view"},
         {&says.bases, "__mro__"},

@@ -4,7 +4,6 @@
 #include "base/members.h"
 #include "reads/same.h"
 
-#include <pythread.h>
 #include <stddef.h>
 
 struct told {
@@ -19,7 +18,6 @@ struct told {
     struct rpp_seen quiet; /* code objects of which a profile was told all that there is */
     /* Types without effects by other names: of methods of their objects; of calls of these. */
     struct rpp_seen owners, called;
-    unsigned long thread;
 };
 
 /* Names of attributes, and events of sys.setprofile. */
@@ -147,8 +145,7 @@ static PyObject *tell_call(struct told *told, PyObject *const *args, Py_ssize_t 
     if (done == 0)
         done = asks_by_its_names(told, args);
     if (done == 0 && !is_asker(told, args[2]) && !is_asker(told, args[3]))
-        done =
-            PyThread_get_thread_ident() != told->thread ? 1 : is_done_with(told, args[2], args[3]);
+        done = is_done_with(told, args[2], args[3]);
     if (done != 0)
         return done < 0 ? NULL : Py_NewRef(Py_None);
     return ask(told->ask, args, count);
@@ -288,7 +285,6 @@ static PyObject *told_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     for (size_t i = 0; i < OBJECTS; i++)
         *rpp_member((PyObject *)told, objects[i]) = Py_NewRef(given[i]);
-    told->thread = PyThread_get_thread_ident();
     return (PyObject *)told;
 }
 

@@ -501,6 +501,24 @@ def around_each_pass(torch, around):
         setattr(torch.autograd, name, functools.partial(around, before))
 
 
+def pass_here():
+    """The number of the backward pass that this thread is in; later ones have higher numbers. -1: in none."""
+    torch = sys.modules.get("torch")
+    return -1 if torch is None else of(torch).task_id()
+
+
+def call_behind(torch, hook):
+    """Has a thread of autograd's call hook(gradient), the one of the current device. It goes back through nothing,
+    which launches nothing. Without effect under modes, which would see that."""
+    lengths = [_find(torch, f"_C._len_torch_{of}_stack") for of in ("function", "dispatch")]
+    if not torch.cuda.is_initialized() or any(length is None or length() for length in lengths):
+        return
+    with torch.inference_mode(False), torch.enable_grad():
+        start = torch.empty(0, device="cuda", requires_grad=True)
+        start.register_hook(hook)
+        torch.autograd.grad(start.view_as(start), start, start.detach())
+
+
 def after_each_pass(torch, function):
     """Calls the function behind each backward pass that is begun from Python, from here on."""
     name = "_engine_run_backward"

@@ -18,7 +18,7 @@ import weakref
 from contextvars import ContextVar
 
 from .. import _C
-from .python_state import Body, Cell, Elements, Empties, Mapping, Members, Memo, Names, Pointing, Slotted, is_plain
+from .python_state import HOOKS, Body, Cell, Elements, Empties, Mapping, Members, Memo, Names, Pointing, Slotted, is_plain
 
 MOST_CALLS = 3  # that go through Python until it is let go
 _KINDS = frozenset((Mapping, Elements, Members, Pointing, Cell, Body, Names, Memo, Empties, Slotted))
@@ -77,6 +77,8 @@ class Kept:
         """The records, where all is as it was; None: it is not, and what was kept is of no use."""
         records, self._records = self._records, None
         if records is None or not _C.is_as_reached(*self._noted):
+            return None
+        if any(getattr(record.owner, name, None) for record in self._tensors for name in HOOKS):
             return None
         count = len(records)
         filled = _C.touched(records)  # which puts records of dicts that were empty behind the others

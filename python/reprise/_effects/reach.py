@@ -22,8 +22,8 @@ import weakref
 
 from .. import _C
 from .._reads.code import once_for_code
-from .python_state import (MEMO_TYPE, Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Mapping, Members, Memo, Names,
-                            Path, Pointing, Progress, Slotted, State, slots_of)
+from .python_state import (HOOKS, MEMO_TYPE, Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Mapping, Members, Memo,
+                            Names, Path, Pointing, Progress, Slotted, State, slots_of)
 
 MOST_OWNERS = 200_000    # objects that are looked at
 MOST_ELEMENTS = 10_000   # elements of a container up to which each of them is looked at
@@ -272,6 +272,14 @@ class Reach(_C.Reach):
             return  # it has no memory of its own
         if tensor.__dict__:
             self.mapping(tensor.__dict__, path, ".")
+        for name in HOOKS:
+            hooks = getattr(tensor, name, None)
+            if hooks:
+                self._hooks(hooks, name, path)
+
+    def _hooks(self, hooks, name, path):
+        """Hooks of a tensor's gradients, in a dict."""
+        self._ahead.append((hooks, Path(path, ".", name)))
 
     def _bytes(self, value, path):
         self.records.append(Bytes(value, path))

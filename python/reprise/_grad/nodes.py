@@ -14,7 +14,8 @@ kept loss breaks each capture of a backward pass. There are two ways around such
 
 A parameter's own hooks run on its gradient inside a backward pass, so they would be captured and run once
 more in each call: two graphs use aliases there too. For one graph of a whole step hooks on a node stay
-where they are, as a new node would not have them.
+where they are, as a new node would not have them. So does a node that Python holds: a hook of several gradients
+(register_multi_grad_hook) waits for those that it found, for ever where a parameter has others.
 """
 
 import contextlib
@@ -24,6 +25,8 @@ import weakref
 
 _LISTS = ("_flat_weights", "_flat_weight_refs")  # of a torch.nn.RNNBase
 _MARK = "reprise: is it the same node?"
+_ALONE = [object()]
+_OF_A_LIST = sys.getrefcount(_ALONE[0])  # references that Python counts to what a list alone holds
 
 
 _functions: list[type] = []  # autograd's, made when PyTorch is there
@@ -48,12 +51,14 @@ def _is_plain(torch, param):
 
 
 def _held_of(torch, params):
-    """Those whose nodes somebody holds, with these. A node that nobody holds is another one the next time."""
+    """(parameter, node, does Python hold the node?) of those whose nodes somebody holds. A node that nobody holds is
+    another one the next time."""
     for node in _nodes(torch, params):
         node.metadata[_MARK] = True
     del node
-    found = zip(params, _nodes(torch, params))
-    return [(param, node) for param, node in found if node.metadata.pop(_MARK, False)]
+    nodes = _nodes(torch, params)
+    are_pythons = [sys.getrefcount(nodes[i]) > _OF_A_LIST for i in range(len(nodes))]
+    return [found for found in zip(params, nodes, are_pythons) if found[1].metadata.pop(_MARK, False)]
 
 
 def _has_hooks_of_python(node):
@@ -89,8 +94,9 @@ class Nodes:
         plain = [] if torch.is_inference_mode_enabled() else [p for p in params if _is_plain(torch, p)]
         held = _held_of(torch, plain) if plain else []
         parallel = _of_parallel(torch) if held else ()
-        self.held = [p for p, _ in held]
-        self.hooked = [p for p, node in held if id(p) in parallel or _has_hooks_of_python(node)]
+        self.held = [p for p, _, _ in held]
+        self.hooked = [p for p, node, is_pythons in held
+                       if is_pythons or id(p) in parallel or _has_hooks_of_python(node)]
 
     def renew(self, but=()):
         """Lets the parameters forget the nodes that have no hooks, of all parameters but these. No other
@@ -123,7 +129,8 @@ def _names_of(modules, params):
 def hooked_refusal(modules, params):
     """Why a step whose parameters have these hooks could not be captured."""
     return (f"gradients of {_names_of(modules, params)} are added up by nodes with hooks of their own "
-            "(DistributedDataParallel, a wrapper of grad_fn.next_functions), which were made on a stream "
+            "(DistributedDataParallel, register_multi_grad_hook, a wrapper of grad_fn.next_functions), which were made "
+            "on a stream "
             "that cannot be captured. Make that wrapper, and run the first backward pass, within `with "
             "torch.cuda.stream(torch.cuda.Stream())`, or use post-accumulate hooks")
 

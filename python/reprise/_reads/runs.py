@@ -48,7 +48,8 @@ _MEASURES = frozenset((  # functions that tell how much memory there is
 _MEASURED_IN = frozenset(("torch.cuda", "torch.cuda.memory", "torch.accelerator", "torch.accelerator.memory"))
 _STREAMS = "torch.cuda.streams"
 _CAPTURING = ("is_current_stream_capturing", "torch.cuda.graphs")
-_OF_STATES = _SEEDS | _LOOKS | _MEASURES | {"__eq__", _CAPTURING[0]}
+_BACKWARD = ("_engine_run_backward", "torch.autograd.graph")  # which each backward pass goes through
+_OF_STATES = _SEEDS | _LOOKS | _MEASURES | {"__eq__", _CAPTURING[0], _BACKWARD[0]}
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
 _WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | _LOOKS | _LOOKING | _SETTING | _MEASURES | frozenset((
@@ -265,6 +266,7 @@ class Run:
         self._generators = {id(it.gi_code): (it, path) for it, path in iterators
                             if isinstance(it, types.GeneratorType)}
         self.given = frozenset()  # ids of what stands in for arguments
+        self._pass = None  # the number of a backward pass that is the run's
         self._end = self._put_back = None
 
     def __enter__(self):
@@ -307,12 +309,28 @@ class Run:
         if threading.get_ident() != self.thread and sys.getprofile() is None:
             sys.setprofile(self._told_on_another_thread)
 
+    def goes_back(self, code, frame):
+        """Is it what begins a backward pass? On the run's thread the next one is the run's, so that effects in it are
+        refused. A profile tells of its own thread alone: the device's thread of autograd is told of too."""
+        if (code.co_name, frame.f_globals.get("__name__")) != _BACKWARD:
+            return False
+        if threading.get_ident() == self.thread:
+            torch_private.call_behind(sys.modules["torch"], self._begins_behind)
+        return True
+
+    def _begins_behind(self, grad):
+        self._pass = torch_private.pass_here() + 1
+        if not hasattr(sys, "monitoring"):
+            self._begin_here(grad)
+
     def _told_on_another_thread(self, frame, event, argument):
         if self._end is None:
             sys.setprofile(None)
         elif event == "call":
             self.started(frame.f_code, frame)
             self.notes(frame.f_code, frame)
+        elif event == "c_call":
+            self.called_behind(argument, None, frame)
 
     def _end_events(self):
         """May be interrupted anywhere, and called again then."""
@@ -408,6 +426,15 @@ class Run:
         refused = self._noted(*found, line)
         if refused is not None:
             refused.is_draw, refused.is_print = is_draw(function), function is print
+            raise refused
+
+    def called_behind(self, function, first, frame):
+        """Likewise on a thread of autograd's, in a backward pass. Where that may be another thread's, nothing is
+        raised, and the run is refused as it ends."""
+        found = effect_of(function, first, self.iterators) if type(function) in _IN_C else None
+        line = _program_line(frame) if found is not None else None
+        refused = self._noted(*found, line) if line is not None else None
+        if refused is not None and torch_private.pass_here() == self._pass:
             raise refused
 
     def told_of_streams(self, code, frame):
@@ -580,7 +607,7 @@ def _monitor(run):
         run.started(code, frame)
         if not run.notes(code, frame) and code.co_name not in _OF_STATES:
             return monitoring.DISABLE  # once is enough; compilers call millions of functions
-        if run.told_of_streams(code, frame):
+        if run.told_of_streams(code, frame) or run.goes_back(code, frame):
             return None
         found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
         if found is not None and threading.get_ident() == run.thread:  # PyTorch's own calls are told nowhere else
@@ -595,6 +622,8 @@ def _monitor(run):
         run.executed.note(code, function, first)
         if threading.get_ident() == run.thread:
             run.called(function, first, sys._getframe(1))
+        elif torch_private.pass_here() >= 0:
+            run.called_behind(function, first, sys._getframe(1))
         return None
 
     def tell(which):
@@ -665,7 +694,7 @@ def _profile(run):
         is_noted = run.notes(code, frame)
         if frame.f_lasti > 0:  # or it begins: CPython 3.11 tells no difference
             run.resumed(code)
-        if run.told_of_streams(code, frame):
+        if run.told_of_streams(code, frame) or run.goes_back(code, frame):
             return False
         found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
         if found is not None:
