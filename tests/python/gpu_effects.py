@@ -203,6 +203,48 @@ class BesideAnEagerTwin(Case):
         self.assertEqual(said, [])
         self.assertEqual(sum(s["replays"] for s in made.shapes()), 4)
 
+    def test_what_hooks_of_gradients_keep_in_a_list(self):
+        """They run on threads of autograd's."""
+        def make():
+            torch.manual_seed(4)
+            net, seen = torch.nn.Linear(8, 8).cuda(), []
+            net.weight.register_hook(lambda grad: seen.append(grad.abs().sum()))
+            net.bias.register_post_accumulate_grad_hook(lambda bias: seen.append(bias.grad * 2))
+
+            def step(x):
+                net.zero_grad()
+                loss = net(x).square().sum()
+                loss.backward()
+                return loss.detach()
+            return step, seen
+        (eager, want), (fn, seen) = make(), make()
+        made = reprise.graphed(fn)
+        for _ in range(6):
+            x = torch.randn(4, 8, device="cuda")
+            self.assertTrue(same(made(x), eager(x)))
+        self.assertTrue(same(seen, want))
+        self.assertGreaterEqual(sum(s["replays"] for s in made.shapes()), 3)
+
+    def test_what_hooks_of_gradients_write_is_written_once(self):
+        net, written = torch.nn.Linear(8, 8).cuda(), io.StringIO()
+
+        def write(grad):
+            written.write("x")
+        net.weight.register_hook(write)
+
+        def step(x):
+            net.zero_grad()
+            loss = net(x).square().sum()
+            loss.backward()
+            return loss.detach()
+        made = reprise.graphed(step)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for calls in range(1, 7):
+                made(torch.randn(4, 8, device="cuda"))
+                self.assertEqual(written.getvalue(), "x" * calls)
+        self.assertIn("writes to a file or reads from one (at ", str(said[-1].message))
+
     def test_what_reads_a_list_that_grows(self):
         def refused(read, held=lambda log: log):
             def make():

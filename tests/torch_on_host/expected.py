@@ -38,8 +38,8 @@ RUNS = {
     "gpu_homes.py --install": 17,
     "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed
     "gpu_versions.py": 8,
-    "gpu_effects.py": 56,
-    "gpu_effects.py --install": 56,
+    "gpu_effects.py": 58,
+    "gpu_effects.py --install": 58,
     "gpu_serving.py": 27,
     "gpu_serving.py --install": 28,
     "gpu_rests.py": 17,
@@ -94,8 +94,8 @@ RUNS = {
     "memory.py": 10,
     "memory.py --install": 10,  # and five with --all
     "estimate.py": 7,
-    "gpu_frozen.py": 301,
-    "gpu_frozen.py --install": 301,
+    "gpu_frozen.py": 311,
+    "gpu_frozen.py --install": 311,
     "kinds.py": 13,
     "kinds.py --install": 13,
     "gpu_report.py": 3,
