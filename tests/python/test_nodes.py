@@ -23,11 +23,20 @@ class Handle:
         del self.hooks[self.key]
 
 
-class Node:
-    """One that adds gradients up: alive as long as somebody holds it."""
+class Held:
+    """A node that adds gradients up, as C++ has it: alive as long as somebody holds it."""
 
     def __init__(self):
         self.metadata, self.behind, self.ahead = {}, {}, {}
+        self.node = lambda: None
+
+
+class Node:
+    """The same for Python, which holds it."""
+
+    def __init__(self, held):
+        self.held = held
+        self.metadata, self.behind, self.ahead = held.metadata, held.behind, held.ahead
 
     def _register(self, hooks, hook):
         key = object()
@@ -83,11 +92,19 @@ class Tensor:
     def requires_grad_(self):
         return self
 
-    def node(self):
+    def held(self):
         made = self._node()
         if made is None:
-            made = Node()
+            made = Held()
             self._node = weakref.ref(made)
+        return made
+
+    def node(self):
+        held = self.held()
+        made = held.node()
+        if made is None:
+            made = Node(held)
+            held.node = weakref.ref(made)
         return made
 
 
@@ -128,24 +145,32 @@ class TestNodes(Case):
         self.params = [Parameter() for _ in range(4)]
 
     def test_which_are_held(self):
-        kept = self.params[1].node()
+        kept = self.params[1].held()
         self.assertEqual(Nodes(TORCH, self.params).held, [self.params[1]])
         self.assertEqual(kept.metadata, {})
 
     def test_held_ones_are_renewed_and_data_stays(self):
-        kept, data = self.params[2].node(), self.params[2].data
+        kept, data = self.params[2].held(), self.params[2].data
         Nodes(TORCH, self.params).renew()
-        self.assertIsNot(self.params[2].node(), kept)
+        self.assertIsNot(self.params[2].held(), kept)
         self.assertIs(self.params[2].data, data)
 
+    def test_those_that_python_holds_stay(self):
+        kept = [self.params[1].node(), self.params[2].held()]
+        found = Nodes(TORCH, self.params)
+        self.assertEqual((found.held, found.hooked), (self.params[1:3], self.params[1:2]))
+        found.renew()
+        self.assertIs(self.params[1].node(), kept[0])
+        self.assertIsNot(self.params[2].held(), kept[1])
+
     def test_nodes_with_hooks_stay(self):
-        kept = [p.node() for p in self.params[:3]]
-        kept[0].register_hook(print)
-        kept[1].register_prehook(print)
+        kept = [p.held() for p in self.params[:3]]
+        self.params[0].node().register_hook(print)
+        self.params[1].node().register_prehook(print)
         found = Nodes(TORCH, self.params)
         self.assertEqual(found.hooked, self.params[:2])
         found.renew()
-        self.assertEqual([p.node() is n for p, n in zip(self.params, kept)], [True, True, False])
+        self.assertEqual([p.held() is n for p, n in zip(self.params, kept)], [True, True, False])
         self.assertEqual([len(n.behind) + len(n.ahead) for n in kept], [1, 1, 0])
 
     def test_what_is_no_plain_parameter_is_left_alone(self):
@@ -167,8 +192,8 @@ class TestAliases(Case):
         self.other = Module(tied=self.params[4])
         self.params[1]._backward_hooks = {0: print}
         self.params[3]._post_accumulate_grad_hooks = {0: print}
-        self.kept = [p.node() for p in self.params[2:]]
-        self.kept[2].register_hook(print)
+        self.kept = [p.held() for p in self.params[2:]]
+        self.params[4].node().register_hook(print)
         self.params[4].main_grad = "somewhere"
         self.aliases = Aliases(TORCH, [self.module, self.other], self.params)
         self.aliases.prepare()
@@ -177,8 +202,8 @@ class TestAliases(Case):
         """Hooks of a parameter, on its node, or behind one that is held; a node that is merely held is
         renewed."""
         self.assertEqual(self.aliases.params, [self.params[i] for i in (1, 3, 4)])
-        self.assertIsNot(self.params[2].node(), self.kept[0])
-        self.assertIs(self.params[3].node(), self.kept[1])
+        self.assertIsNot(self.params[2].held(), self.kept[0])
+        self.assertIs(self.params[3].held(), self.kept[1])
 
     def test_they_share_memory_and_attributes_and_no_hooks(self):
         made = self.aliases.of(self.params[4])
