@@ -509,14 +509,16 @@ def pass_here():
 
 def call_behind(torch, hook):
     """Has a thread of autograd's call hook(gradient), the one of the current device. It goes back through nothing,
-    which launches nothing. Without effect under modes, which would see that."""
+    which launches nothing, by an engine of its own, of which nobody else is told. Without effect under modes, which
+    would see that."""
+    engine = _find(torch, "_C._ImperativeEngine")
     lengths = [_find(torch, f"_C._len_torch_{of}_stack") for of in ("function", "dispatch")]
-    if not torch.cuda.is_initialized() or any(length is None or length() for length in lengths):
+    if engine is None or not torch.cuda.is_initialized() or any(of is None or of() for of in lengths):
         return
     with torch.inference_mode(False), torch.enable_grad():
         start = torch.empty(0, device="cuda", requires_grad=True)
         start.register_hook(hook)
-        torch.autograd.grad(start.view_as(start), start, start.detach())
+        engine().run_backward((start.view_as(start),), (start.detach(),), False, False, (start,), True, False)
 
 
 def after_each_pass(torch, function):
