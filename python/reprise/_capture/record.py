@@ -55,6 +55,17 @@ def is_alone():
     return _captures.owner == threading.get_ident()
 
 
+def _collect_what_is_left():
+    """Lets go of tensors of a record that failed: they lie where the next one's will, which PyTorch takes ill. Those
+    are young, so most often nobody has to go through all objects there are, for a quarter of a second in a large
+    program."""
+    for generation in range(3):
+        drop_segment_pools()
+        if _C.call_counts()[0] == 0:
+            return
+        gc.collect(generation)
+
+
 @contextlib.contextmanager
 def alone():
     """One capture at a time, whatever its device: what PyTorch allocates meanwhile, its generators'
@@ -485,6 +496,7 @@ class Work:
                 return self._capture(args, pool, name, copy_args, verify, lead)
             except BaseException:
                 _captures.has_failed = True
+                self.runs.clear()  # and with them their pools: whoever handles the error has this
                 raise
 
     def _capture(self, args, pool, name, copy_args, verify, lead):
@@ -559,8 +571,8 @@ class Work:
     def _prepare(self):
         """Makes what cannot be made during a capture; the arguments that are extents."""
         assert is_alone()
-        if _captures.has_failed and _C.call_counts()[0]:
-            gc.collect()  # tensors of a record that failed lie where the next one's will, which PyTorch takes ill
+        if _captures.has_failed:
+            _collect_what_is_left()
         _captures.has_failed = False
         drop_segment_pools()
         if _C.sweep():  # PyTorch may keep memory of theirs that no tensor needs
