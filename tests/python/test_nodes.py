@@ -3,6 +3,7 @@
 are renewed, and which tensors stand for parameters while two graphs are captured."""
 
 import contextlib
+import sys
 import types
 import unittest
 import weakref
@@ -122,6 +123,8 @@ class Function:
             next_functions=[(p.node(), 0) for p in params]))
 
 
+ONE = [object()]
+nodes._alone.append(sys.getrefcount(ONE[0]))  # a node that is played here is held by a list alone
 TORCH = types.SimpleNamespace(
     is_inference_mode_enabled=lambda: False, Tensor=Tensor, nn=types.SimpleNamespace(Parameter=Parameter), float16="float16", float32="float32",
     autograd=types.SimpleNamespace(Function=Function), enable_grad=contextlib.nullcontext)

@@ -15,7 +15,6 @@ Where torch.compile runs parts of the callable, a run follows no values, but for
 An argument that is used in another way says so, Wanted, and the next attempt gives it another level.
 """
 
-import sys
 import types
 
 from .. import _C
@@ -570,7 +569,7 @@ def _with_indices(torch, index):
     return index
 
 
-_classes: dict[tuple[types.ModuleType, bool], tuple[type, ...]] = {}
+_classes: dict[types.ModuleType, tuple[type, ...]] = {}
 
 
 def follows_compiled(torch):
@@ -581,10 +580,8 @@ def follows_compiled(torch):
 
 def modes(torch, dispatch_mode, run):
     """The modes of a run, as context managers to be entered in their order. Of a compiled one none answers for
-    functions: compiled code is of the modes for functions that it was compiled under. PyTorch guards modes from its
-    compiler, which it imports for that, for a second or more: until somebody else has, there is nothing to guard."""
-    has_compiler = "torch._dynamo" in sys.modules
-    if (torch, has_compiler) not in _classes:
+    functions: compiled code is of the modes for functions that it was compiled under."""
+    if torch not in _classes:
         from torch.overrides import TorchFunctionMode
         passes = _backward_passes(torch)
 
@@ -604,10 +601,6 @@ def modes(torch, dispatch_mode, run):
                 super().__init__()
                 self.run = run
 
-            @classmethod
-            def _should_skip_dynamo(cls):
-                return has_compiler
-
             def __torch_dispatch__(self, func, types, args=(), kwargs=None):
                 return self.run.dispatch(func, args, kwargs or {})
 
@@ -616,8 +609,8 @@ def modes(torch, dispatch_mode, run):
             def ignore_compile_internals(cls):
                 return True
 
-        _classes[torch, has_compiler] = (Functions, Operators, AroundCompiled)
-    functions, operators, around_compiled = _classes[torch, has_compiler]
+        _classes[torch] = (Functions, Operators, AroundCompiled)
+    functions, operators, around_compiled = _classes[torch]
     return [around_compiled(run)] if isinstance(run, Compiled) else [functions(run), operators(run)]
 
 

@@ -25,8 +25,7 @@ import weakref
 
 _LISTS = ("_flat_weights", "_flat_weight_refs")  # of a torch.nn.RNNBase
 _MARK = "reprise: is it the same node?"
-_ALONE = [object()]
-_OF_A_LIST = sys.getrefcount(_ALONE[0])  # references that Python counts to what a list alone holds
+_alone: list[int] = []  # references to a node that C++ alone holds, and a list, once they were counted
 
 
 _functions: list[type] = []  # autograd's, made when PyTorch is there
@@ -50,14 +49,29 @@ def _is_plain(torch, param):
         param.requires_grad and not param.is_inference())
 
 
+def _references_alone(torch):
+    """How many references there are to a node that C++ alone holds, and a list. Some versions of PyTorch keep Python's
+    object of a node as long as it has metadata."""
+    if not _alone:
+        with torch.enable_grad(), torch.inference_mode(False):
+            param = torch.ones((), device="cpu", requires_grad=True)
+            held = param.view_as(param)
+        _nodes(torch, [param])[0].metadata[_MARK] = True
+        nodes = _nodes(torch, [param])
+        _alone.append(sys.getrefcount(nodes[0]))
+        nodes[0].metadata.pop(_MARK, None)
+        del held
+    return _alone[0]
+
+
 def _held_of(torch, params):
     """(parameter, node, does Python hold the node?) of those whose nodes somebody holds. A node that nobody holds is
     another one the next time."""
     for node in _nodes(torch, params):
         node.metadata[_MARK] = True
     del node
-    nodes = _nodes(torch, params)
-    are_pythons = [sys.getrefcount(nodes[i]) > _OF_A_LIST for i in range(len(nodes))]
+    nodes, alone = _nodes(torch, params), _references_alone(torch)
+    are_pythons = [sys.getrefcount(nodes[i]) > alone for i in range(len(nodes))]
     return [found for found in zip(params, nodes, are_pythons) if found[1].metadata.pop(_MARK, False)]
 
 
