@@ -40,8 +40,8 @@ static struct {
         *attribute, *item, *empty_dicts, *cell, *memo, *cache_info, *data_ptr, *numel, *forward,
         *call, *find_method, *meet_module, *module, *closure, *globals, *defaults, *is_outside,
         *names_of, *space, *name_in_module, *tensor, *is_cuda, *layout, *detach, *is_inference,
-        *version, *free_names, *cell_name, *wrapped, *body_names, *class_by_view, *bases,
-        *hooks, *backward_hooks, *later_hooks;
+        *version, *free_names, *cell_name, *wrapped, *body_names, *class_by_view, *bases, *hooks,
+        *backward_hooks, *later_hooks;
 } says;
 
 enum { UNTOLD = 2, MOST_CODE = 4096 };

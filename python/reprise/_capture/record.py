@@ -60,10 +60,10 @@ def _collect_what_is_left():
     are young, so most often nobody has to go through all objects there are, for a quarter of a second in a large
     program."""
     for generation in range(3):
-        drop_segment_pools()
         if _C.call_counts()[0] == 0:
             return
         gc.collect(generation)
+        drop_segment_pools()
 
 
 @contextlib.contextmanager
@@ -571,10 +571,10 @@ class Work:
     def _prepare(self):
         """Makes what cannot be made during a capture; the arguments that are extents."""
         assert is_alone()
+        drop_segment_pools()
         if _captures.has_failed:
             _collect_what_is_left()
         _captures.has_failed = False
-        drop_segment_pools()
         if _C.sweep():  # PyTorch may keep memory of theirs that no tensor needs
             gc.collect()
             empty_cache(self.torch)

@@ -144,8 +144,7 @@ def hooked_refusal(modules, params):
     """Why a step whose parameters have these hooks could not be captured."""
     return (f"gradients of {_names_of(modules, params)} are added up by nodes with hooks of their own "
             "(DistributedDataParallel, register_multi_grad_hook, a wrapper of grad_fn.next_functions), which were made "
-            "on a stream "
-            "that cannot be captured. Make that wrapper, and run the first backward pass, within `with "
+            "on a stream that cannot be captured. Make that wrapper, and run the first backward pass, within `with "
             "torch.cuda.stream(torch.cuda.Stream())`, or use post-accumulate hooks")
 
 

@@ -1488,7 +1488,7 @@ class _Weakly:
 
 class _Emptied:
     """How often the cache of a function was seen to have been emptied, and how many results made room for others,
-    as a number to compare."""
+    to compare."""
 
     __slots__ = ("wrapper", "seen", "times")
     _all: weakref.WeakKeyDictionary[object, object] = weakref.WeakKeyDictionary()
