@@ -14,6 +14,7 @@
 #include "driver/host/host.h"
 #include "memory/pool/pool.h"
 #include "memory/range/rehearsal_range.h"
+#include "rare_addresses.h"
 
 #define MIB 1048576ull
 
@@ -57,12 +58,14 @@ static void write_and_read(uint64_t address, unsigned char value)
 static void many_ranges_lie_high(void **state)
 {
     (void)state;
-    enum { RANGES = 64 };
+    if (!RPT_LOWEST)
+        skip();
+    enum { RANGES = 300 };
     for (int round = 0; round < 4; round++) {
         CUdeviceptr bases[RANGES];
         for (int i = 0; i < RANGES; i++) {
             assert_int_equal(rpi_reserve_addresses(driver, 64 * MIB, &bases[i]), 0);
-            assert_in_range(bases[i] >> 32, 20125, 32768);
+            assert_in_range(bases[i] >> 32, RPT_LOWEST, RPT_HIGHEST);
             assert_true((uint32_t)bases[i] >= 0x50000000);
         }
         for (int i = 0; i < RANGES; i++)
@@ -80,16 +83,18 @@ static CUresult counted_reserve(CUdeviceptr *address, size_t bytes, size_t align
 }
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-enum { OTHERS = 64 }; /* sanitizers have memory among the places */
+enum { OTHERS = 128 }; /* sanitizers have memory among the places */
 #else
 enum { OTHERS = 2 };
 #endif
 
-/* Where a program's pools lie all over the places, each further one asks the driver once, and the first ones do not
- * ask for where the heap is. */
+/* Where a program's pools lie all over the places, each further one asks the driver once, or a few times where others
+ * have memory. */
 static void places_that_are_taken_are_not_asked_for(void **state)
 {
     (void)state;
+    if (!RPT_LOWEST)
+        skip();
     enum { RANGES = 300, LARGE = 6, ROUNDS = 5 };
     static const uint64_t large = 1ull << 42;
     struct rp_driver counted = *driver;
@@ -107,11 +112,11 @@ static void places_that_are_taken_are_not_asked_for(void **state)
         assert_int_equal(rpi_reserve_addresses(&counted, large, &more), 0);
         rpi_free_addresses(&counted, more, large);
     }
-    assert_int_equal(reserves, ROUNDS);
+    assert_in_range(reserves, ROUNDS, 3 * ROUNDS);
     for (int i = 0; i < RANGES; i++)
         rpi_free_addresses(&counted, bases[i], sizes[i]);
     assert_int_equal(rpi_reserve_addresses(driver, 64 * MIB, &more), 0);
-    assert_in_range(more >> 32, 20125, 32768);
+    assert_in_range(more >> 32, RPT_LOWEST, RPT_HIGHEST);
     rpi_free_addresses(driver, more, 64 * MIB);
 }
 

@@ -5,6 +5,8 @@
  */
 #include "heap_fixture.h"
 
+#include "rare_addresses.h"
+
 #include <stdio.h>
 #include <time.h>
 
@@ -44,6 +46,18 @@ static void streams_do_not_share(void **state)
     heap_give(&f, first);
     uint64_t second = heap_take(&f, 3 * MIB, f.streams[1]);
     assert_true(second + 3 * MIB <= first || first + 20 * MIB <= second);
+    heap_close(&f);
+}
+
+/* Where no pair of small integers, read as one word, looks like one of its addresses. */
+static void blocks_lie_high(void **state)
+{
+    (void)state;
+    open_plain();
+    for (int i = 0; i < HEAP_STREAMS; i++) {
+        assert_in_range(heap_take(&f, 512, f.streams[i]) >> 32, RPT_LOWEST, RPT_HIGHEST);
+        assert_in_range(heap_take(&f, 3 * MIB, f.streams[i]) >> 32, RPT_LOWEST, RPT_HIGHEST);
+    }
     heap_close(&f);
 }
 
@@ -598,6 +612,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_reuses_its_memory_at_once),
         cmocka_unit_test(streams_do_not_share),
+        cmocka_unit_test(blocks_lie_high),
         cmocka_unit_test(the_best_fit_is_taken),
         cmocka_unit_test(large_best_fit),
         cmocka_unit_test(neighbours_become_one),

@@ -6,6 +6,7 @@
 #include "graph_fixture.h"
 
 #include "graph/bind/bind.h"
+#include "rare_addresses.h"
 
 enum { COUNT = 1024, BYTES = COUNT * sizeof(float), PAGE = 2097152 };
 
@@ -160,6 +161,30 @@ static void only_concurrent_graphs_are_kept_apart(void **state)
     }
 }
 
+/* As those of callables that have a pool each: their addresses are not used up. */
+static void many_pools_lie_high(void **state)
+{
+    struct rpt_fixture *f = *state;
+    enum { POOLS = 40 };
+    struct rp_pool *pools[POOLS];
+    struct rp_graph *graphs[POOLS];
+    struct buffers b;
+    if (!RPT_LOWEST)
+        skip();
+    buffers_init(f, &b, 0);
+    for (int i = 0; i < POOLS; i++) {
+        RPT_OK(f, rp_pool_create(f->device, NULL, &pools[i], &f->err));
+        graphs[i] = capture(f, pools[i], b.args);
+        assert_in_range(pools[i]->core->staging.base >> 32, RPT_LOWEST, RPT_HIGHEST);
+        assert_in_range(pools[i]->core->eager.base >> 32, RPT_LOWEST, RPT_HIGHEST);
+    }
+    for (int i = 0; i < POOLS; i++) {
+        rp_graph_destroy(graphs[i]);
+        rp_pool_destroy(pools[i]);
+    }
+    f->driver->cuMemFree(b.memory);
+}
+
 static void too_little_memory_refuses_the_call_only(void **state)
 {
     struct rpt_fixture *f = *state;
@@ -221,6 +246,7 @@ int main(void)
         RPT_TEST(memory_comes_with_the_first_copy),
         RPT_TEST(what_is_always_copied_has_memory_at_once),
         RPT_TEST(only_concurrent_graphs_are_kept_apart),
+        RPT_TEST(many_pools_lie_high),
         RPT_TEST(too_little_memory_refuses_the_call_only),
         RPT_TEST(arguments_need_the_alignment_of_the_capture),
     };

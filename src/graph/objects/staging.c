@@ -9,14 +9,17 @@
 #include <assert.h>
 
 static const uint64_t page_bytes = 2097152; /* and of the rehearsals' small chunk */
-static const uint64_t reserve_most = 1ull << 42, reserve_least = 1ull << 34;
+static const uint64_t reserve_least = 1ull << 34;
+/* Reserved in multiples of what the device has: graphs that may run at the same time, and arguments of
+ * one graph that share memory, have addresses of their own. */
+enum { RESERVE_TIMES = 8 };
 
 static rp_status init(struct rpi_staging *staging, const struct rp_pool *pool, struct rp_error *err)
 {
     struct rp_device *device = pool->device;
     CUdeviceptr base = 0;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t bytes = reserve_most;
+    uint64_t bytes = rpi_round_up(RESERVE_TIMES * device->total_bytes, reserve_least);
     for (; bytes >= reserve_least; bytes /= 2) {
         result = rpi_reserve_addresses(device->driver, bytes, &base);
         if (result == CUDA_SUCCESS)

@@ -170,7 +170,7 @@ rp_status rpi_shelf_add_range(struct rpi_shelf *shelf, struct rp_error *err)
         return rpi_error_host_memory(err, "rp_heap_alloc", sizeof *range);
     }
     CUdeviceptr base = 0;
-    CUresult result = heap->driver->cuMemAddressReserve(&base, heap->range_bytes, 0, 0, 0);
+    CUresult result = rpi_reserve_addresses(heap->driver, heap->range_bytes, &base);
     if (result != CUDA_SUCCESS) {
         rpi_free(range);
         return rpi_error_driver(err, result, "cuMemAddressReserve",
@@ -196,7 +196,7 @@ void rpi_shelf_destroy(struct rpi_shelf *shelf)
     for (size_t i = 0; i < shelf->ranges.count; i++) {
         struct rpi_heap_range *range = shelf->ranges.data[i];
         if (!shelf->sourced)
-            driver->cuMemAddressFree(range->base, shelf->heap->range_bytes);
+            rpi_free_addresses(driver, range->base, shelf->heap->range_bytes);
         range_destroy(range);
     }
     while (shelf->retired) {

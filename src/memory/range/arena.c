@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <unistd.h>
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
@@ -54,16 +53,17 @@ uint64_t rpi_round_up(uint64_t value, uint64_t multiple)
 
 /* Where addresses are reserved. As integers the upper halves of these, 20125 and up, are seldom sizes
  * or counts, and the lower halves are no small ones: those stand beside what a caller's stack left in
- * padding, often the upper half of another address. As floats they are beyond 8e9. A place holds what
- * most pools reserve, and the search goes on where the last one ended: pools come and go, and a driver
- * asked for a place that is taken gives low addresses. So no place is asked for that is known to be. */
-static const uint64_t rare = 0x4e9d50000000, place_bytes = 0x4000000000;
-enum { PLACES = 192, TRIES = 32 };
+ * padding, often the upper half of another address. As floats they are beyond 8e9. A place is 64 GiB;
+ * a range takes as many as it needs. The search goes on where the last one ended: pools come and go,
+ * and a driver asked for a place that is taken gives low addresses. So no place is asked for that is
+ * known to be. */
+static const uint64_t rare = 0x4e9d50000000, place_bytes = 0x1000000000;
+enum { PLACES = 768, TRIES = 128 };
 
 static struct {
     pthread_mutex_t lock;     /* guards the rest */
     size_t next;              /* where the search goes on */
-    bool taken[PLACES];       /* by a range of ours, or by the heap */
+    bool taken[PLACES];       /* by a range of ours */
     uint64_t refused[PLACES]; /* least bytes that the driver had no room for there; 0: none */
 } places = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -121,14 +121,15 @@ CUresult rpi_reserve_addresses(const struct rp_driver *driver, uint64_t bytes,
     CUresult result = CUDA_SUCCESS;
     CUdeviceptr base = 0;
     pthread_mutex_lock(&places.lock);
-    set_taken((uint64_t)(uintptr_t)sbrk(0), 1, true); /* by what malloc has of the process */
     size_t first = places.next, tries = 0;
     for (size_t i = 0; i < PLACES && tries < TRIES && !base && result == CUDA_SUCCESS; i++) {
-        size_t place = (first + i) % PLACES;
+        size_t place = (first + i) % PLACES, end;
         if (!may_have_room(place, bytes))
             continue;
         tries++;
         result = reserve_at(driver, place, bytes, &base);
+        places_of(rare + place * place_bytes, bytes, &place, &end);
+        i += end - place - 1; /* somebody's memory lies in one of them, mostly not in the first */
     }
     pthread_mutex_unlock(&places.lock);
     if (!base)
