@@ -1156,7 +1156,7 @@ here, there = multiprocessing.Pipe()
 print(begun(), torch.randn(10).is_pinned(), torch.cuda.is_initialized())
 process = multiprocessing.get_context("fork").Process(target=child, args=(there,))
 process.start()
-print(here.recv() if here.poll(30) else None)
+print(here.recv() if here.poll(240) else None)
 process.kill()
 """
 

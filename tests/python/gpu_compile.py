@@ -399,7 +399,7 @@ class Partitions(unittest.TestCase):
         model = self.model
 
         def waits(inputs):
-            time.sleep(0.004)
+            time.sleep(0.02)
             return model(inputs)
         self.model = waits
         made = self.made(policy="auto")

@@ -184,7 +184,7 @@ class Homes(Trained):
         in the end they are there, or were until eager calls had moved gradients too often."""
         def slowed(fn):
             def call(*args):
-                time.sleep(0.002)
+                time.sleep(0.01)
                 return fn(*args)
             return call
 

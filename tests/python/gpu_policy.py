@@ -26,7 +26,7 @@ if "--install" in sys.argv:
     reprise.install()
 
 
-def held_up(seconds=0.004):
+def held_up(seconds=0.01):
     """What a callable does whose eager calls wait on the host."""
     time.sleep(seconds)
 
