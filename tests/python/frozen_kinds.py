@@ -663,6 +663,48 @@ def class_of_an_object():
 
 
 @kind()
+def dict_of_an_object_by_a_base_of_two():
+    class First:
+        pass
+
+    class Second:
+        pass
+
+    class Both(First, Second):
+        pass
+    n, both = net(), Both()
+    both.scale = 1.0
+    kept = [vars(both)]
+
+    def change(i):
+        kept.append({"scale": values(i)})
+        vars(Second)["__dict__"].__set__(both, kept[-1])
+    return lambda x: n(x) * both.scale, change
+
+
+@kind()
+def dict_of_an_exception():
+    n, error = net(), type("Odd", (ValueError,), {})()
+    error.scale = 1.0
+    kept = [vars(error)]
+
+    def change(i):
+        kept.append({"scale": values(i)})
+        error.__dict__ = kept[-1]
+    return lambda x: n(x) * error.scale, change
+
+
+@kind()
+def class_of_an_object_by_its_descriptor():
+    some = Owner()
+    doubling = type("Doubling", (Owner,), {"step": None, "scale": property(lambda self: 2.0)})
+
+    def change(i):
+        vars(object)["__class__"].__set__(some, doubling if i // 3 == 1 else Owner)
+    return lambda x: some.net(x) * some.scale, change
+
+
+@kind()
 def context_variable():
     n = net()
 

@@ -5,6 +5,7 @@
 #include "base/tensor_address.h"
 #include "reads/containers.h"
 #include "reads/functions.h"
+#include "reads/instances.h"
 #include "reads/layouts.h"
 #include "reads/marks.h"
 #include "reads/order.h"
@@ -48,6 +49,7 @@ struct owner {
     PyObject *kept;                             /* likewise: the members that those words name */
     bool unowned;                               /* the object: there is no reference to it */
     bool is_told;                               /* of a FUNCTION: looked at when any was changed */
+    bool is_instance; /* of a TYPE and a DICT: its word is among those of instances */
 };
 
 /* Owners as they were set at once. A look holds them: what runs meanwhile may set others. */
@@ -55,9 +57,11 @@ struct owners {
     size_t users, count, always_count;
     size_t *always;                         /* which are looked at in each call, or have a tag */
     struct rpp_words words, heads, members; /* of containers the latter (containers.h) */
+    struct rpp_words instances;             /* looked at when any object's class or dict was set */
     struct rpp_marked marked;               /* owners RPP_BY_WATCHER */
     uint64_t seen;                          /* rpp_mark_changes when those with marks held */
     uint64_t functions_seen;                /* rpp_function_changes when functions did */
+    uint64_t instances_seen;                /* rpp_instance_changes when those did */
     struct owner list[];
 };
 
@@ -375,20 +379,34 @@ static const uint64_t *word_of(const struct owner *owner, size_t i)
     }
 }
 
-/* Adds the words of an owner that is known by such; false where it is not. */
-static bool add_words(struct owners *owners, struct owner *owner)
+static bool is_instance(const struct owner *owner, struct rpp_told_types *types)
 {
-    size_t before = owners->words.count, count = value_count(owner);
+    if (owner->kind == TYPE)
+        return rpp_classes_are_told();
+    return owner->kind == DICT && rpp_dict_is_told(owner->object, types);
+}
+
+static struct rpp_words *words_of(struct owners *owners, const struct owner *owner)
+{
+    return owner->is_instance ? &owners->instances : &owners->words;
+}
+
+/* Adds the words of an owner that is known by such; false where it is not. */
+static bool add_words(struct owners *owners, struct owner *owner, struct rpp_told_types *types)
+{
+    owner->is_instance = is_instance(owner, types);
+    struct rpp_words *words = words_of(owners, owner);
+    size_t before = words->count, count = value_count(owner);
     for (size_t i = 0; i < count; i++) {
         const uint64_t *at = word_of(owner, i);
         uint64_t value = at ? reference(owner, value_at(owner, i)) : 0;
         if (at && *at == (uintptr_t)value_at(owner, i)) /* a function's text may be None, too */
             value = *at;
         if (!at || *at != value) {
-            rpp_words_cut(&owners->words, before);
+            rpp_words_cut(words, before);
             return false;
         }
-        rpp_words_add(&owners->words, at, value);
+        rpp_words_add(words, at, value);
     }
     if (count == 0)
         return false;
@@ -408,7 +426,7 @@ static bool is_told(struct owner *owner)
 static uint64_t *word_at(struct owners *owners, const struct owner *owner, size_t i)
 {
     assert(owner->word_at && i < value_count(owner));
-    return &rpp_words_at(&owners->words, owner->word_at - 1 + i)->value;
+    return &rpp_words_at(words_of(owners, owner), owner->word_at - 1 + i)->value;
 }
 
 /* ---- Words of containers --------------------------------------------------------------------- */
@@ -525,20 +543,33 @@ static void release(struct owners *owners)
         release_owner(&owners->list[i]);
     PyMem_Free(owners->always);
     rpp_words_drop(&owners->words);
+    rpp_words_drop(&owners->instances);
     rpp_words_drop(&owners->heads);
     rpp_words_drop(&owners->members);
     rpp_marked_drop(&owners->marked);
     PyMem_Free(owners);
 }
 
-/* Another object may still be an equal number. */
-static bool owners_with_words_hold(const struct reads *reads, struct owners *owners)
+/* Of instances, or all others. Another object may still be an equal number. */
+static bool owners_with_words_hold(const struct reads *reads, struct owners *owners, bool instances)
 {
-    if (rpp_words_hold(&owners->words))
+    if (rpp_words_hold(instances ? &owners->instances : &owners->words))
         return true;
     for (size_t i = 0; i < owners->count; i++)
-        if (owners->list[i].word_at && !look_at(reads, &owners->list[i], 0, NULL))
+        if (owners->list[i].word_at && owners->list[i].is_instance == instances &&
+            !look_at(reads, &owners->list[i], 0, NULL))
             return false;
+    return true;
+}
+
+static bool instances_hold(const struct reads *reads, struct owners *owners)
+{
+    uint64_t changes = rpp_instance_changes;
+    if (owners->instances_seen == changes)
+        return true;
+    if (!owners_with_words_hold(reads, owners, true))
+        return false;
+    owners->instances_seen = changes;
     return true;
 }
 
@@ -620,8 +651,8 @@ static bool marked_hold(const struct reads *reads, struct owners *owners)
 
 static bool all_hold(const struct reads *reads, struct owners *owners)
 {
-    if (!owners_with_words_hold(reads, owners) || !functions_hold(reads, owners) ||
-        !containers_hold(reads, owners))
+    if (!owners_with_words_hold(reads, owners, false) || !instances_hold(reads, owners) ||
+        !functions_hold(reads, owners) || !containers_hold(reads, owners))
         return false;
     for (size_t i = 0; i < owners->always_count; i++)
         if (!look_at(reads, &owners->list[owners->always[i]], 0, NULL))
@@ -796,6 +827,7 @@ static struct owners *make_owners(size_t room)
 static bool read_rest(const struct reads *reads, struct owners *owners, PyObject *given,
                       const PyObject *unowned)
 {
+    struct rpp_told_types types = {0};
     for (size_t count = (size_t)PyList_Size(given); owners->count < count; owners->count++) {
         struct owner *owner = &owners->list[owners->count];
         PyObject *item = PyList_GetItem(given, (Py_ssize_t)owners->count);
@@ -804,13 +836,14 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
             release(owners);
             return false;
         }
-        if (owner->way != RPP_BY_WATCHER && !is_told(owner) && !add_words(owners, owner) &&
+        if (owner->way != RPP_BY_WATCHER && !is_told(owner) && !add_words(owners, owner, &types) &&
             !take_words(owners, owner))
             owners->always[owners->always_count++] = owners->count;
     }
     find_marked(owners);
     see_none(owners); /* the new ones were not looked at yet */
     rpp_words_settle(&owners->words);
+    rpp_words_settle(&owners->instances);
     rpp_words_settle(&owners->heads);
     rpp_words_settle(&owners->members);
     return true;
@@ -823,12 +856,14 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
     struct owners *owners = make_owners(count);
     if (!owners)
         return NULL;
-    if (!rpp_words_reserve(&owners->words, count * RPP_FUNCTION_PARTS)) {
+    if (!rpp_words_reserve(&owners->words, count * RPP_FUNCTION_PARTS) ||
+        !rpp_words_reserve(&owners->instances, count)) {
         release(owners);
         PyErr_NoMemory();
         return NULL;
     }
     owners->functions_seen = rpp_function_changes;
+    owners->instances_seen = rpp_instance_changes;
     return read_rest(reads, owners, given, unowned) ? owners : NULL;
 }
 
@@ -869,6 +904,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     if (!made)
         return NULL;
     if (!rpp_words_copy(&made->words, &from->words, more * RPP_FUNCTION_PARTS) ||
+        !rpp_words_copy(&made->instances, &from->instances, more) ||
         !rpp_words_copy(&made->heads, &from->heads, 0) ||
         !rpp_words_copy(&made->members, &from->members, 0)) {
         release(made);
@@ -881,6 +917,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     made->always_count = from->always_count;
     made->seen = from->seen;
     made->functions_seen = from->functions_seen;
+    made->instances_seen = from->instances_seen;
     for (size_t i = 0; i < made->count; i++)
         keep_owner(&made->list[i]);
     find_marked(made);
@@ -1051,6 +1088,7 @@ int rpp_add_reads_type(PyObject *module)
     rpp_marks_prepare();
     rpp_containers_prepare();
     rpp_orders_prepare();
+    rpp_instances_prepare();
     reads_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!reads_type || !rpp_layouts_prepare() ||
         PyModule_AddObjectRef(module, "absent", rpp_absent) != 0)

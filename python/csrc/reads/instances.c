@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+#include "reads/instances.h"
+
+#include <string.h>
+
+/* Until the next version of CPython has been looked at. */
+enum { NEWEST = 0x030f0000 };
+
+uint64_t rpp_instance_changes;
+
+/* A descriptor of CPython's, whose fields the stable interface hides. */
+struct descriptor {
+    PyObject object;
+    PyObject *type, *name, *qualified_name;
+    PyGetSetDef *functions;
+};
+
+/* What a descriptor called, and what it calls now, for ever. */
+struct told {
+    PyGetSetDef before, now;
+    bool is_proved;
+};
+
+static struct told class_of, dict_of;
+
+/* Code that runs in the midst, of an audit hook or as the old dict goes, may look too: at what was
+ * there ahead of it, and at what is there behind. */
+static int set_told(const struct told *told, PyObject *object, PyObject *value, void *closure)
+{
+    rpp_instance_changes++;
+    int result = told->before.set(object, value, closure);
+    rpp_instance_changes++;
+    return result;
+}
+
+static int set_class(PyObject *object, PyObject *value, void *closure)
+{
+    return set_told(&class_of, object, value, closure);
+}
+
+static int set_dict(PyObject *object, PyObject *value, void *closure)
+{
+    return set_told(&dict_of, object, value, closure);
+}
+
+/* What a class has by this name itself, new; NULL, without an exception, where it has nothing. */
+static PyObject *own_attribute(PyObject *type, const char *name)
+{
+    PyObject *names = PyObject_GetAttrString(type, "__dict__");
+    PyObject *found = names ? PyMapping_GetItemString(names, name) : NULL;
+    Py_XDECREF(names);
+    PyErr_Clear();
+    return found;
+}
+
+static struct descriptor *descriptor_of(PyObject *object)
+{
+    return object && Py_TYPE(object) == &PyGetSetDescr_Type ? (struct descriptor *)object : NULL;
+}
+
+/* Notes what the descriptor calls and replaces it. */
+static bool replace(PyObject *object, const char *name, setter set, struct told *told)
+{
+    struct descriptor *descriptor = descriptor_of(object);
+    if (!descriptor || !descriptor->functions || !descriptor->functions->set ||
+        strcmp(descriptor->functions->name, name) != 0)
+        return false;
+    told->before = told->now = *descriptor->functions;
+    told->now.set = set;
+    descriptor->functions = &told->now;
+    return true;
+}
+
+/* Calls this method of the probe: may it, and does the count move? */
+static bool moves(PyObject *probe, const char *method)
+{
+    uint64_t before = rpp_instance_changes;
+    PyObject *done = PyObject_CallMethod(probe, method, NULL);
+    bool is_true = done == Py_True;
+    Py_XDECREF(done);
+    PyErr_Clear();
+    return is_true && rpp_instance_changes == before + 2;
+}
+
+static const char text_of_probe[] =
+    "class Other:\n"
+    "    def back(self):\n"
+    "        self.__class__ = Probe\n"
+    "        return type(self) is Probe\n"
+    "class Probe:\n"
+    "    def renamed(self):\n"
+    "        self.__class__ = Other\n"
+    "        return type(self) is Other\n"
+    "    def moved(self):\n"
+    "        old, new = self.__dict__, {'a': 1}\n"
+    "        self.__dict__ = new\n"
+    "        return self.__dict__ is new and self.a == 1 and old is not new\n"
+    "    def emptied(self):\n"
+    "        del self.__dict__\n"
+    "        return not self.__dict__\n"
+    "probe = Probe()\n";
+
+/* Names of a new module in which that ran; NULL, without an exception. */
+static PyObject *run_probe(void)
+{
+    PyObject *names = PyDict_New(), *builtins = PyImport_ImportModule("builtins");
+    PyObject *code = Py_CompileString(text_of_probe, "<reprise>", Py_file_input), *done = NULL;
+    if (names && builtins && code && PyDict_SetItemString(names, "__builtins__", builtins) == 0)
+        done = PyEval_EvalCode(code, names, names);
+    if (!done)
+        Py_CLEAR(names);
+    Py_XDECREF(done);
+    Py_XDECREF(code);
+    Py_XDECREF(builtins);
+    PyErr_Clear();
+    return names;
+}
+
+/* Does a descriptor look as this file has it? */
+static bool is_known(void)
+{
+    const PyObject *version = PySys_GetObject("hexversion");
+    PyObject *size = PyObject_GetAttrString((PyObject *)&PyGetSetDescr_Type, "__basicsize__");
+    bool known = version && size && PyLong_AsUnsignedLongMask((PyObject *)version) < NEWEST &&
+                 PyLong_AsSize_t(size) == sizeof(struct descriptor);
+    Py_XDECREF(size);
+    PyErr_Clear();
+    return known;
+}
+
+void rpp_instances_prepare(void)
+{
+    rpp_assert_gil();
+    PyObject *names = is_known() ? run_probe() : NULL;
+    PyObject *probe = names ? PyDict_GetItemString(names, "probe") : NULL; /* borrowed */
+    if (probe) {
+        PyObject *class = own_attribute((PyObject *)&PyBaseObject_Type, "__class__");
+        PyObject *dict = own_attribute((PyObject *)Py_TYPE(probe), "__dict__");
+        dict_of.is_proved = replace(dict, "__dict__", set_dict, &dict_of) &&
+                            moves(probe, "moved") && moves(probe, "emptied");
+        class_of.is_proved = replace(class, "__class__", set_class, &class_of) &&
+                             moves(probe, "renamed") && moves(probe, "back");
+        Py_XDECREF(class);
+        Py_XDECREF(dict);
+    }
+    Py_XDECREF(names);
+}
+
+bool rpp_classes_are_told(void)
+{
+    rpp_assert_gil();
+    return class_of.is_proved;
+}
+
+/* ---- Dicts --------------------------------------------------------------------------------- */
+
+/* Is this descriptor of a dict one of those that tell, or made one of them now? */
+static bool is_told(PyObject *object)
+{
+    struct descriptor *descriptor = descriptor_of(object);
+    if (!descriptor || !descriptor->functions)
+        return false;
+    if (descriptor->functions->set == dict_of.before.set &&
+        descriptor->functions->get == dict_of.before.get)
+        descriptor->functions = &dict_of.now;
+    return descriptor->functions == &dict_of.now;
+}
+
+/* Has each class that an object's class comes from, and that has such a descriptor, one that tells? */
+static bool type_is_told(PyTypeObject *type)
+{
+    PyObject *order = PyObject_GetAttrString((PyObject *)type, "__mro__");
+    bool told = order && PyTuple_Check(order);
+    size_t found = 0;
+    for (Py_ssize_t i = 0; told && i < PyTuple_Size(order); i++) {
+        PyObject *dict = own_attribute(PyTuple_GetItem(order, i), "__dict__");
+        told = !dict || is_told(dict);
+        found += dict != NULL;
+        Py_XDECREF(dict);
+    }
+    Py_XDECREF(order);
+    PyErr_Clear();
+    return told && found > 0;
+}
+
+bool rpp_dict_is_told(PyObject *object, struct rpp_told_types *types)
+{
+    rpp_assert_gil();
+    enum { MANAGED_DICT = 1UL << 4, MOST = sizeof types->list / sizeof *types->list };
+    PyTypeObject *type = Py_TYPE(object);
+    if (!dict_of.is_proved || !(PyType_GetFlags(type) & MANAGED_DICT))
+        return false;
+    for (size_t i = 0; i < types->count; i++)
+        if (types->list[i].type == type)
+            return types->list[i].is_told;
+    bool told = type_is_told(type);
+    if (types->count < MOST) {
+        types->list[types->count].type = type;
+        types->list[types->count++].is_told = told;
+    }
+    return told;
+}
