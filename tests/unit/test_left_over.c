@@ -15,6 +15,8 @@ struct subject {
     bool leaves;     /* it stands in the struct, */
     bool only_later; /* but not in the rehearsal */
     bool as_pointer; /* it is a parameter of its own */
+    int records;     /* of so many it has an address of the rehearsal ahead of it */
+    uint64_t own;    /* in a block of the latest run */
     int in_use;
     uint64_t asked;
 };
@@ -42,6 +44,9 @@ static rp_status work(struct rp_call *call, void *user, struct rp_error *err)
         subject->stale = (block + UINT16_MAX) & ~(uint64_t)UINT16_MAX;
     if (leaves)
         word |= subject->stale;
+    if (subject->runs % 2 == 1 && subject->runs / 2 < subject->records)
+        word |= subject->own;
+    subject->own = (block + UINT16_MAX) & ~(uint64_t)UINT16_MAX;
     subject->runs++;
     memset(&padded, 0, sizeof padded);
     padded.tag = 3;
@@ -142,6 +147,21 @@ static void what_was_not_there_in_the_rehearsal_is_left_over(void **state)
     f->driver->cuMemFree(arg.address);
 }
 
+/* Another capture need not have it there. */
+static void what_another_capture_lacks_is_left_over(void **state)
+{
+    struct rpt_fixture *f = *state;
+    struct subject subject = {.f = f, .records = 2};
+    const struct rp_arg arg = rpt_arg(rpt_buffer(f, COUNT, 0), COUNT, RP_ARG_OUT);
+    RPT_OK(f, capture(&subject, true, &arg, &f->err));
+    assert_int_equal(subject.runs, 6);
+    subject.records = 3;
+    assert_int_equal(capture(&subject, true, &arg, &f->err), RP_ERROR_CAPTURE);
+    rpt_says(f, "belonged to block 0");
+    assert_int_equal(subject.runs, 6);
+    f->driver->cuMemFree(arg.address);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +170,7 @@ int main(void)
         RPT_TEST(what_is_a_parameter_of_its_own_is_not_left_over),
         RPT_TEST(what_the_rehearsal_had_itself_is_not_left_over),
         RPT_TEST(what_was_not_there_in_the_rehearsal_is_left_over),
+        RPT_TEST(what_another_capture_lacks_is_left_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

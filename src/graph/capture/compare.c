@@ -309,6 +309,7 @@ rp_status rpi_compare(const struct rp_pool *pool, const struct rpi_rehearsal *re
     rpi_free(c.order);
     rpi_params_finish(&c.before);
     rpi_params_finish(&c.after);
+    out_comparison->may_be_left_over = c.made.may_be_left_over;
     if (status == RP_OK)
         *out_comparison = c.made;
     else

@@ -28,6 +28,8 @@ struct rpi_comparison {
     } outside;
     struct rpi_addresses tabled; /* of others, in what nodes copy from the host; repeated */
     bool hidden;                 /* nodes may hold addresses that cannot be read */
+    bool may_be_left_over;       /* of a comparison that failed: by a word that the next one need
+                                    not have */
 };
 
 /* What a node of another capture would have to agree with. Both parameters were read from nodes of

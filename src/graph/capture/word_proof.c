@@ -195,9 +195,13 @@ static uint64_t word_at(const struct rpi_params *params, uint32_t offset)
     return word;
 }
 
-static rp_status survivor(const struct rpi_comparing *c, uint32_t offset, uint64_t address,
-                          struct rp_error *err)
+/* In a struct it may be what a call before left on the stack, which another capture need not meet
+ * there. */
+static rp_status survivor(struct rpi_comparing *c, const struct rpi_field *field, uint32_t offset,
+                          uint64_t address, struct rp_error *err)
 {
+    c->made.may_be_left_over =
+        field->kind == RPI_FIELD_STRUCT && word_at(&c->before, offset) != address;
     char name[160], block[64] = "an earlier run";
     rpi_params_describe(&c->after, c->driver, name, sizeof name);
     uint32_t k;
@@ -511,7 +515,7 @@ static rp_status compare_word(struct rpi_comparing *c, const struct rpi_field *f
     if (field->kind == RPI_FIELD_STRUCT && may_be_number(c, offset))
         return RP_OK;
     if (rpi_rehearsal_range_holds(c->rehearsal_range, after) || is_eager(c, field, after))
-        return survivor(c, offset, after, err);
+        return survivor(c, field, offset, after, err);
     if (rpi_rehearsal_range_holds(c->rehearsal_range, before)) {
         uint32_t block = match_block(c, before, after);
         if (block != RPI_ABSENT)

@@ -3,7 +3,8 @@
  * rp_graph_capture: rehearse, plan, record, compare, verify, instantiate. When the two captures
  * turn out not to be one graph, all of it is done once more: what a program makes lazily may have
  * been made by then, blocks are aligned as they were recorded, for what is computed from that, and
- * words that may be padding or numbers are told apart (suspects.h).
+ * words that may be padding or numbers are told apart (suspects.h). So it is where an address that
+ * the callable seems to have kept may be what a call before left on the stack.
  */
 #include "graph/objects/objects.h"
 
@@ -27,7 +28,7 @@
 
 #include <assert.h>
 
-enum { MOST_REHEARSALS = 2, MOST_FOR_SUSPECTS = RPI_MOST_ATTEMPTS };
+enum { MOST_REHEARSALS = 2, MOST_FOR_LEFT_OVER = 3, MOST_FOR_SUSPECTS = RPI_MOST_ATTEMPTS };
 
 /* What a capture makes on its way to a graph. */
 struct capturing {
@@ -199,9 +200,11 @@ static rp_status attempt(struct capturing *c, struct rp_error *err)
     return status;
 }
 
-/* May the next attempt be better than the latest one, in which the captures differ? */
-static bool may_try_again(const struct capturing *c)
+/* May the next attempt be better than the latest one, which failed so? */
+static bool may_try_again(const struct capturing *c, rp_status status)
 {
+    if (status != RP_ERROR_DIVERGED)
+        return c->comparison.may_be_left_over && c->rehearsals < MOST_FOR_LEFT_OVER;
     const struct rpi_suspects *suspects = &c->suspects[c->rehearsals - 1];
     bool only_suspects = suspects->complete && suspects->found;
     return c->rehearsals < (only_suspects ? MOST_FOR_SUSPECTS : MOST_REHEARSALS);
@@ -214,7 +217,7 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
         rp_status status = attempt(c, &failure);
         if (status == RP_OK)
             return RP_OK;
-        if (status != RP_ERROR_DIVERGED || !may_try_again(c)) {
+        if (!may_try_again(c, status)) {
             if (err)
                 *err = failure;
             return status;
@@ -224,6 +227,7 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
         c->like = c->recorded.addresses;
         c->recorded.addresses = (struct rpi_addresses){0};
         drop_attempt(c);
+        c->comparison.may_be_left_over = false;
         rpi_graph_drop_share(c->graph);
     }
 }
