@@ -131,6 +131,8 @@ static bool is_known(void)
 void rpp_instances_prepare(void)
 {
     rpp_assert_gil();
+    if (class_of.before.set || dict_of.before.set) /* imported in another interpreter too */
+        return;
     PyObject *names = is_known() ? run_probe() : NULL;
     PyObject *probe = names ? PyDict_GetItemString(names, "probe") : NULL; /* borrowed */
     if (probe) {
