@@ -401,12 +401,10 @@ static PyMethodDef methods[] = {
     {"touched", rpp_touched, METH_O,
      "touched(records): those whose owners hold other objects by now."},
     {"learn_workspaces", rpp_learn_workspaces, METH_VARARGS,
-     "learn_workspaces(path of libtorch_cuda): can PyTorch drop cuBLAS's of one stream?"},
+     "learn_workspaces(path of libtorch_cuda, by_maps, have_locks): can those of one stream be "
+     "dropped?"},
     {"drop_workspaces", rpp_drop_workspaces, METH_VARARGS,
-     "drop_workspaces(stream): frees those that PyTorch keeps for it."},
-    {"spare_frees", rpp_spare_frees, METH_VARARGS,
-     "spare_frees(on): what this thread frees goes to allocations like it on the same stream "
-     "alone."},
+     "drop_workspaces(stream): frees those that PyTorch keeps for it; were they found?"},
     {"learn_context", rpp_learn_context, METH_VARARGS,
      "learn_context(path of libtorch_cpu): forgets all switches; is PyTorch's context found?"},
     {"learn_switch", rpp_learn_switch, METH_VARARGS,

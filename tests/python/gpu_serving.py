@@ -6,7 +6,6 @@ import gc
 import itertools
 import sys
 import threading
-import time
 import unittest
 import warnings
 from unittest import mock
@@ -15,6 +14,7 @@ import torch
 
 import reprise
 from reprise._base import torch_private
+from reprise._capture import workspaces
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -434,8 +434,6 @@ class Workspaces(Case):
         self.assertEqual(len(fn.shapes()), 1, fn.failures())
 
     def test_those_of_other_threads_stay(self):
-        if not INSTALL and not torch_private.of(torch).drops_by_stream:
-            self.skipTest("this PyTorch frees all of them at once, in memory of its own")
         if not self.keeps_workspaces():
             self.skipTest("this PyTorch takes one for each call, and frees it behind that")
         ready, stop = threading.Event(), threading.Event()
@@ -468,24 +466,30 @@ class Workspaces(Case):
             thread.join()
         self.assertEqual(again[1], again[0])  # it was taken again
 
-    def test_a_block_that_nobody_takes_again_is_freed(self):
+    def test_those_of_one_stream_are_dropped(self):
+        """Wherever PyTorch's map has it."""
+        if not self.keeps_workspaces():
+            self.skipTest("this PyTorch takes one for each call, and frees it behind that")
+        torch_private.of(torch).clear_workspaces()
         stop = threading.Event()
         thread = threading.Thread(target=stop.wait)
-        torch_private.of(torch).clear_workspaces()
-        torch.cuda.empty_cache()
-        before = torch.cuda.memory_allocated()
         thread.start()
         try:
-            self.workspaces()
-            self.capture()
+            torch.cuda.current_blas_handle()  # of the default stream
+            before = torch.cuda.memory_allocated()
+            streams = [self.workspaces() for _ in range(20)]  # of a pool of 32
+            made = torch.cuda.memory_allocated() - before
+            self.assertEqual(made % len(streams), 0)
+            for i, stream in enumerate(streams[1::2] + streams[::2], 1):
+                workspaces.drop(torch, stream)
+                self.assertEqual(torch.cuda.memory_allocated() - before, made - i * (made // len(streams)))
+            torch.cuda.current_blas_handle()
+            self.assertEqual(torch.cuda.memory_allocated(), before)
+            workspaces.drop(torch, streams[0])  # where there is none
+            self.assertEqual(torch.cuda.memory_allocated(), before)
         finally:
             stop.set()
             thread.join()
-        time.sleep(0.3)
-        self.capture()
-        torch_private.of(torch).clear_workspaces()
-        torch.cuda.empty_cache()
-        self.assertLess(torch.cuda.memory_allocated(), before + MIB)
 
 
 class Cold(Case):

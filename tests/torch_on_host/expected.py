@@ -40,7 +40,7 @@ RUNS = {
     "gpu_versions.py": 8,
     "gpu_effects.py": 58,
     "gpu_effects.py --install": 58,
-    "gpu_serving.py": 27,
+    "gpu_serving.py": 28,
     "gpu_serving.py --install": 28,
     "gpu_rests.py": 17,
     "gpu_rests.py --install": 17,

@@ -5,7 +5,6 @@
 #include "alloc/mempool.h"
 #include "alloc/raise.h"
 #include "alloc/shortage.h"
-#include "alloc/spares.h"
 #include "alloc/tap.h"
 
 #include <assert.h>
@@ -282,9 +281,7 @@ static void *allocate(size_t bytes, int ordinal, struct CUstream_st *stream, boo
         if (!taken && !pool)
             taken = rpp_direct_alloc(bytes, ordinal, &address, &status, &err);
     }
-    if (!taken && !pool)
-        address = rpp_spare_take(bytes, ordinal, stream);
-    if (!taken && !address) {
+    if (!taken) {
         struct rp_heap *heap = rpp_heap_made(ordinal);
         if (!heap)
             status = rpp_heap_get(ordinal, &heap, &err);
@@ -363,11 +360,11 @@ static bool free_in_call(uint64_t address)
 
 void rpp_hook_free(void *pointer, size_t bytes, int ordinal, struct CUstream_st *stream)
 {
+    (void)stream;
     uint64_t address = (uintptr_t)pointer;
     rpp_tap_note(RPP_TAP_FREE, address, bytes, ordinal, NULL);
     tell(true, address, bytes, ordinal);
-    if (!address || atomic_load(&rpp_state.leaving) || free_in_call(address) ||
-        rpp_spare_keep(address, bytes, ordinal, stream))
+    if (!address || atomic_load(&rpp_state.leaving) || free_in_call(address))
         return;
     struct rp_heap *heap = rpp_heap_made(ordinal);
     if (!heap || rp_heap_free(heap, address, NULL) != RP_OK)
@@ -399,7 +396,6 @@ void rpp_hook_use(void *pointer, struct CUstream_st *stream)
 
 void rpp_hook_reset(void)
 {
-    rpp_spare_free_old();
     for (int i = 0; i < RPP_DEVICES; i++) {
         struct rp_heap *heap = atomic_load(&rpp_state.devices[i].heap);
         if (!heap)

@@ -209,9 +209,9 @@ class Private:
         # Do the tensors of a list with these indices lie where another list says? One call for
         # hundreds of them.
         self.lie_at = _find(torch, "_C._tensors_data_ptrs_at_indices_equal") or _lie_at
-        # PyTorch 2.12 and later can drop the workspaces of one stream.
-        self.drops_by_stream = hasattr(torch, "__file__") and _C.learn_workspaces(
-            library(torch, "libtorch_cuda.so"))
+        # PyTorch 2.12 and later can drop the workspaces of one stream; before, they are taken out of its maps.
+        self.drops_by_stream = self._learns_workspaces(by_maps=False)
+        self.keeps_in_maps = version < (2, 12) and self._learns_workspaces(by_maps=True)
         # Since 2.14 histories may be of pinned memory too.
         self.history_of_host = "record_pinned_host_memory" in self._signature("_record_memory_history_impl")
         # From 2.12 on a generator keeps what it counts for each capture that PyTorch began; before it
@@ -230,6 +230,11 @@ class Private:
 
     def _lacks(self, feature, name):
         self.off.setdefault(feature, f"{feature}: off, as PyTorch {self.torch.__version__} has no {name}")
+
+    def _learns_workspaces(self, by_maps):
+        locks_maps = self.version >= (2, 10)
+        return hasattr(self.torch, "__file__") and _C.learn_workspaces(
+            library(self.torch, "libtorch_cuda.so"), by_maps, locks_maps)
 
     def _signature(self, name):
         """Of a function of torch.cuda.memory, less the device: names and defaults."""

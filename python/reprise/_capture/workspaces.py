@@ -4,21 +4,13 @@
 import threading
 
 from .. import _C
-from .._alloc.install import is_installed
 from .._base import torch_private
 
 
 def drop(torch, stream):
-    """Frees those that PyTorch keeps for a stream. Until 2.11 PyTorch can only free all there are; where
-    other threads run under install(), those of other streams stay theirs."""
+    """Frees those that PyTorch keeps for a stream; before 2.12 all there are, where no other thread runs, which
+    may be about to launch a kernel with one of another stream."""
     private = torch_private.of(torch)
-    if private.drops_by_stream:
-        _C.drop_workspaces(stream.cuda_stream)
-    elif is_installed() and threading.active_count() > 1:
-        _C.spare_frees(True)
-        try:
-            private.clear_workspaces()
-        finally:
-            _C.spare_frees(False)
-    else:
+    by_stream = private.drops_by_stream or (private.keeps_in_maps and threading.active_count() > 1)
+    if not (by_stream and _C.drop_workspaces(stream.cuda_stream)):
         private.clear_workspaces()
