@@ -23,6 +23,7 @@ import torch
 
 import reprise
 from reprise import _C
+from reprise._base import torch_private
 from reprise._effects.effects import Effects
 from reprise._reads import runs
 from training_steps import need_transformers
@@ -911,6 +912,104 @@ class Interrupted(Case):
                 for _ in range(2):
                     self.assertTrue(same(made(x), want), line)
                 self.assertEqual(len(made.shapes()), 1, (line, made.failures()))
+
+
+class Streams(Case):
+    """Streams that the callable sets itself. Work on one that the capture does not include is no part of a graph."""
+
+    def setUp(self):
+        super().setUp()
+        self.side = torch.cuda.Stream()
+        self.seen = torch.zeros(4, 16, device="cuda")
+
+    def check(self, fn, *, is_captured):
+        said = []
+        made, call = self.graphed(fn, said)
+        with torch.no_grad():
+            for x in inputs():
+                torch.cuda.synchronize()  # or the side stream could read what is not there yet
+                got = call(x)
+                torch.cuda.synchronize()
+                self.assertTrue(same(self.seen, x * 2))
+                self.assertTrue(same(got, x + 1))
+        self.assertEqual(len(made.shapes()), int(is_captured), (said, made.failures()))
+        self.assertEqual(len(said), 1 - is_captured, said)
+        for text in said:
+            self.assertIn("works on a stream that does not wait for the current one", text)
+            self.assertIn("# strays", text)
+        self.assertIs(torch._C._cuda_setStream, torch_private.of(torch).set_stream)
+        self.assertFalse({"__enter__", "__exit__"} & set(vars(torch.cuda.Stream)))
+
+    def test_the_callers_own(self):
+        own = torch.cuda.Stream()
+        for stream in (torch.cuda.default_stream(), own):
+            def fn(x):
+                with torch.cuda.stream(stream):
+                    self.seen.copy_(x * 2)
+                with stream:
+                    return x + 1
+            with torch.cuda.stream(stream):
+                self.check(fn, is_captured=True)
+
+    def test_one_that_waits(self):
+        def fn(x):
+            current = torch.cuda.current_stream()
+            self.side.wait_stream(current)
+            with self.side:
+                self.seen.copy_(x * 2)
+                with torch.cuda.stream(current):
+                    y = x + 1
+            current.wait_stream(self.side)
+            return y
+        self.check(fn, is_captured=True)
+
+    def test_one_that_does_not(self):
+        def fn(x):
+            with torch.cuda.stream(self.side):  # strays
+                self.seen.copy_(x * 2)
+            return x + 1
+        self.check(fn, is_captured=False)
+
+    def test_one_that_is_a_context_itself(self):
+        def fn(x):
+            with self.side:  # strays
+                self.seen.copy_(x * 2)
+            return x + 1
+        self.check(fn, is_captured=False)
+
+    def test_one_that_is_set(self):
+        def fn(x):
+            current = torch.cuda.current_stream()
+            torch.cuda.set_stream(self.side)
+            self.seen.copy_(x * 2)
+            torch.cuda.set_stream(current)  # strays
+            return x + 1
+        self.check(fn, is_captured=False)
+
+    def test_other_threads_set_theirs(self):
+        """While this one captures."""
+        stop, wrong = threading.Event(), []
+
+        def work():
+            own, other = torch.cuda.Stream(), torch.cuda.Stream()
+            while not stop.is_set():
+                try:
+                    with torch.cuda.stream(own), other:
+                        if torch.cuda.current_stream() != other:
+                            wrong.append("within")
+                    if torch.cuda.current_stream() != torch.cuda.default_stream():
+                        wrong.append("behind")
+                except Exception as error:
+                    wrong.append(error)
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            self.test_one_that_waits()
+            self.test_one_that_does_not()
+        finally:
+            stop.set()
+            thread.join()
+        self.assertEqual(wrong, [])
 
 
 class Threads(Case):

@@ -21,6 +21,7 @@ PyTorch needs around such a run:
 
 import contextlib
 import gc
+import sys
 import threading
 
 from .. import _C
@@ -31,7 +32,7 @@ from .._base.collector import uncollected
 from .._base.interrupts import Interrupts
 from .._base.lazy import bits, resolved
 from .._base.tree import attributed, flatten
-from . import distributed, draws as _draws, stack, states, trackers, workspaces
+from . import distributed, draws as _draws, stack, states, strays, trackers, workspaces
 from .streams import on_stream, stream_at
 
 IN, OUT, INOUT = 1, 2, 3
@@ -161,11 +162,12 @@ class Run:
     def around(self):
         torch = self.torch
         workspaces.drop(torch, self.stream)
+        before = torch.cuda.current_stream(self.device)
         with on_stream(torch, self.stream):
             worked = False
             self.capture.begin()
             try:
-                with self._watched():
+                with self._watched(before):
                     yield
                     self.capture.states.finish()
                 torch.clear_autocast_cache()  # the casts that it holds are memory of the run
@@ -178,14 +180,20 @@ class Run:
                 self.capture.end(worked)
 
     @contextlib.contextmanager
-    def _watched(self):
-        """Random states are the run's, and collectives that cannot be captured are refused."""
+    def _watched(self, before):
+        """Random states are the run's. Collectives that cannot be captured are refused, and so is work on streams
+        that are not captured. before: the caller's stream."""
         states.begin(self.capture.states)
         try:
             distributed.begin(self.torch)
+            watch = strays.begin(self.torch, self.stream, before)
             try:
                 yield
+                if watch is not None:
+                    watch.leave(sys._getframe(1))
             finally:
+                if watch is not None:
+                    strays.end(self.torch)
                 distributed.end()
         finally:
             states.end(self.capture.states)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""Work on streams that a capture does not include, which a graph would leave out in silence.
+
+A stream that waits for the capture's is part of it, as PyTorch's documentation has it. Work on any other one runs
+at once and once: what it wrote is a constant of the graph, often of memory that is freed. So a run is refused as it
+leaves such a stream, and the caller's own stream, which is the current one in eager calls, is the capture's.
+
+While runs last, functions stand for what sets the current stream: the one that torch.cuda.set_stream and
+torch.cuda.stream call, and the methods by which a torch.cuda.Stream is a context itself. Streams that C++ sets are not
+seen, nor is a plain torch.Stream as a context.
+"""
+
+import sys
+import threading
+
+from .. import _C
+from .._base import torch_private
+from .._base.lines import take_stack
+
+_SET = "_cuda_setStream"
+_lock = threading.Lock()
+_active: dict[int, list] = {}  # by thread: its runs, the innermost last
+
+
+class Watch:
+    """Those of one run, on its thread. stream: the capture's; before: the caller's."""
+
+    def __init__(self, torch, stream, before):
+        self._torch = torch
+        self._private = torch_private.of(torch)
+        self._stream = _name(stream)
+        self._before = _name(before)
+        self._left = []  # of streams that are contexts: what was current before each
+
+    def set(self, wanted, frame):
+        """What to set where the program wants a stream; the error where it leaves one that is not captured."""
+        self.leave(frame)
+        return self._stream if wanted == self._before else wanted
+
+    def leave(self, frame):
+        """Raises where the current stream is none of the capture's. frame: who sets another one."""
+        current = tuple(self._private.get_stream(self._stream[1]))
+        if current != self._stream and not self._is_captured(current):
+            raise _C.Error("it works on a stream that does not wait for the current one (at "
+                           f"{take_stack(frame).frames[0]}), and a graph would leave that work out. Call "
+                           "side.wait_stream(torch.cuda.current_stream()) ahead of it, and "
+                           "torch.cuda.current_stream().wait_stream(side) behind it")
+
+    def _is_captured(self, name):
+        handle = self._torch.cuda.Stream(stream_id=name[0], device_index=name[1], device_type=name[2]).cuda_stream
+        return handle != 0 and _C.capture_status(name[1], handle)[0]
+
+    def enter(self, stream, put, frame):
+        self._left.append(tuple(self._private.get_stream(self._stream[1])))
+        _put(put, self.set(_name(stream), frame))
+
+    def exit(self, put, frame):
+        _put(put, self.set(self._left.pop(), frame))
+
+
+def _name(stream):
+    return stream.stream_id, stream.device_index, stream.device_type
+
+
+def _put(put, name):
+    put(stream_id=name[0], device_index=name[1], device_type=name[2])
+
+
+def _here():
+    runs = _active.get(threading.get_ident())
+    return runs[-1] if runs else None
+
+
+def _replace(torch):
+    """Functions in the place of PyTorch's; other threads, and this one between its runs, get what they stand for."""
+    put, kind = torch_private.of(torch).set_stream, torch.cuda.Stream
+
+    def set_stream(stream_id, device_index, device_type):
+        watch, wanted = _here(), (stream_id, device_index, device_type)
+        _put(put, wanted if watch is None else watch.set(wanted, sys._getframe(1)))
+
+    def enter(self):
+        watch = _here()
+        if watch is None:
+            return super(kind, self).__enter__()
+        watch.enter(self, put, sys._getframe(1))
+        return self
+
+    def leave(self, *error):
+        watch = _here()
+        if watch is None:
+            return super(kind, self).__exit__(*error)
+        watch.exit(put, sys._getframe(1))
+        return None
+
+    torch_private.put_native(torch, _SET, set_stream)
+    if hasattr(kind, "__enter__"):
+        kind.__enter__, kind.__exit__ = enter, leave
+
+
+def _put_back(torch):
+    kind = torch.cuda.Stream
+    torch_private.put_native(torch, _SET, torch_private.of(torch).set_stream)
+    for name in ("__enter__", "__exit__"):
+        if name in vars(kind):
+            delattr(kind, name)
+
+
+def begin(torch, stream, before):
+    """From now on this thread's streams are looked at; the Watch, or None where PyTorch has no such functions."""
+    if torch_private.of(torch).set_stream is None:
+        return None
+    watch = Watch(torch, stream, before)
+    with _lock:
+        if not _active:
+            _replace(torch)
+        _active.setdefault(threading.get_ident(), []).append(watch)
+    return watch
+
+
+def end(torch):
+    """Ends what this thread's last begin began."""
+    here = threading.get_ident()
+    with _lock:
+        runs = _active.get(here)
+        if runs:
+            runs.pop()
+            if not runs:
+                del _active[here]
+            if not _active:
+                _put_back(torch)
