@@ -517,7 +517,7 @@ class Memory(Case):
             self.assertEqual(torch.cuda.get_per_process_memory_fraction(1), 0.02)
             with self.assertRaises(torch.OutOfMemoryError) as caught:
                 torch.empty(int(0.03 * total), dtype=torch.uint8, device="cuda:1")
-            self.assertIn("device 1", str(caught.exception))
+            self.assertIn("GPU 1 ", str(caught.exception))
             kept = torch.empty(int(0.03 * total), dtype=torch.uint8, device="cuda:0")
             del kept
         finally:
@@ -526,7 +526,7 @@ class Memory(Case):
 
     def test_out_of_memory_names_the_device(self):
         for device in (1, 0):
-            with self.assertRaisesRegex(torch.OutOfMemoryError, f"on device {device}"):
+            with self.assertRaisesRegex(torch.OutOfMemoryError, f"GPU {device} "):
                 torch.empty(1 << 50, dtype=torch.uint8, device=f"cuda:{device}")
 
     def recorded(self, side, device):

@@ -142,6 +142,7 @@ class Memory(unittest.TestCase):
 
         def told():
             """Of an idle heap, beside a block, and behind it; the device's free memory as the first is told."""
+            torch.cuda.empty_cache()  # of what it was told of before
             free, before = torch.cuda.mem_get_info()[0], largest_block()
             kept = torch.empty(taken, dtype=torch.uint8, device="cuda")
             beside = largest_block()
