@@ -16,7 +16,7 @@ import warnings
 from typing import NamedTuple
 
 WHOLE, SOME, NOT_RUN = "all passed", "not all passed", "not run"
-_H100 = "bench/results/h100/versions.json"
+_H200 = "bench/results/h200/versions.json"
 
 
 class Version(NamedTuple):
@@ -30,13 +30,13 @@ class Version(NamedTuple):
 
 
 TABLE = (
-    Version("2.9.1", "3.10 to 3.14", SOME, "H100", _H100),
-    Version("2.10.0", "3.10 to 3.14", WHOLE, "H100", _H100),
-    Version("2.11.0", "3.10 to 3.14", SOME, "H100", _H100),
-    Version("2.12.1", "3.10 to 3.14", WHOLE, "H100", _H100),
-    Version("2.13.0", "3.10 to 3.14", WHOLE, "H100", _H100),
-    Version("2.14.1", "3.10 to 3.14", SOME, "H100", _H100),
-    Version("2.15.0", "3.11 to 3.14", SOME, "H100", _H100),
+    Version("2.9.1", "3.10 to 3.14", WHOLE, "H200", _H200),
+    Version("2.10.0", "3.10 to 3.14", WHOLE, "H200", _H200),
+    Version("2.11.0", "3.10 to 3.14", SOME, "H200", _H200),
+    Version("2.12.1", "3.10 to 3.14", SOME, "H200", _H200),
+    Version("2.13.0", "3.10 to 3.14", WHOLE, "H200", _H200),
+    Version("2.14.1", "3.10 to 3.14", SOME, "H200", _H200),
+    Version("2.15.0", "3.11 to 3.14", SOME, "H200", _H200),
 )
 
 
