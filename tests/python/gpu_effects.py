@@ -4,6 +4,7 @@ under install() and without it: usage: gpu_effects.py [--install] ..."""
 
 import builtins
 import collections
+import concurrent.futures
 import contextlib
 import gc
 import io
@@ -922,22 +923,27 @@ class Streams(Case):
         self.side = torch.cuda.Stream()
         self.seen = torch.zeros(4, 16, device="cuda")
 
-    def check(self, fn, *, is_captured):
+    def check(self, fn, *, is_captured, text="works on a stream that does not wait for the current one",
+              behind=lambda: None):
+        """behind: what the program does behind each call."""
         said = []
         made, call = self.graphed(fn, said)
         with torch.no_grad():
             for x in inputs():
                 torch.cuda.synchronize()  # or the side stream could read what is not there yet
                 got = call(x)
+                behind()
                 torch.cuda.synchronize()
                 self.assertTrue(same(self.seen, x * 2))
                 self.assertTrue(same(got, x + 1))
         self.assertEqual(len(made.shapes()), int(is_captured), (said, made.failures()))
         self.assertEqual(len(said), 1 - is_captured, said)
-        for text in said:
-            self.assertIn("works on a stream that does not wait for the current one", text)
-            self.assertIn("# strays", text)
+        for warning in said:
+            self.assertIn(text, warning)
+            self.assertIn("# strays", warning)
         self.assertIs(torch._C._cuda_setStream, torch_private.of(torch).set_stream)
+        for name in ("record", "wait"):
+            self.assertFalse(hasattr(getattr(torch.cuda.Event, name), "__wrapped__"))
         self.assertFalse({"__enter__", "__exit__"} & set(vars(torch.cuda.Stream)))
 
     def test_the_callers_own(self):
@@ -985,6 +991,68 @@ class Streams(Case):
             torch.cuda.set_stream(current)  # strays
             return x + 1
         self.check(fn, is_captured=False)
+
+    def test_an_event_for_others(self):
+        """CUDA lets nobody wait for one that a capture recorded."""
+        event = torch.cuda.Event()
+
+        def fn(x):
+            self.seen.copy_(x * 2)
+            event.record()  # strays
+            return x + 1
+        self.check(fn, is_captured=False, text="records an event that it does not wait for itself",
+                   behind=lambda: self.side.wait_event(event))
+
+    def test_an_external_event_for_others(self):
+        event = torch.cuda.Event(external=True)
+
+        def fn(x):
+            self.seen.copy_(x * 2)
+            event.record()
+            return x + 1
+        self.check(fn, is_captured=True, behind=lambda: self.side.wait_event(event))
+
+    def test_events_that_join(self):
+        """Which the program keeps, and takes for each call."""
+        fork, join = torch.cuda.Event(), torch.cuda.Event()
+
+        def fn(x):
+            fork.record()
+            with torch.cuda.stream(self.side):
+                fork.wait()
+                self.seen.copy_(x * 2)
+                join.record()
+            y = x + 1
+            join.wait()
+            torch.cuda.current_stream().record_event()  # which nobody has
+            return y
+        self.check(fn, is_captured=True)
+
+    def test_work_of_other_threads(self):
+        """Their streams are not captured, whoever hands it to them."""
+        def write(x):
+            self.seen.copy_(x * 2)
+
+        def started(x):
+            thread = threading.Thread(target=write, args=(x,))
+            thread.start()  # strays
+            thread.join()
+            return x + 1
+
+        def submitted(x):
+            future = pool.submit(write, x)  # strays
+            while not future.done():
+                pass
+            return x + 1
+
+        def mapped(x):
+            list(pool.map(write, [x]))  # strays
+            return x + 1
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            for fn in (started, submitted, mapped):
+                with self.subTest(fn.__name__):
+                    self.check(fn, is_captured=False, text="hands work to another thread, or waits for one")
 
     def test_other_threads_set_theirs(self):
         """While this one captures."""

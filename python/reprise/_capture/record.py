@@ -190,7 +190,7 @@ class Run:
             try:
                 yield
                 if watch is not None:
-                    watch.leave(sys._getframe(1))
+                    watch.finish(sys._getframe(1))
             finally:
                 if watch is not None:
                     strays.end(self.torch)

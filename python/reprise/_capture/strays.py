@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""Work on streams that a capture does not include, which a graph would leave out in silence.
+"""Work on streams that a capture does not include, which a graph would leave out in silence, and events that it
+records for others.
 
 A stream that waits for the capture's is part of it, as PyTorch's documentation has it. Work on any other one runs
 at once and once: what it wrote is a constant of the graph, often of memory that is freed. So a run is refused as it
 leaves such a stream, and the caller's own stream, which is the current one in eager calls, is the capture's.
 
+An event that a capture records joins streams within it. Outside it cannot be waited for: CUDA refuses that, in the
+program's own call. So a run is refused that records an event, waits for it nowhere, and leaves it to somebody.
+
 While runs last, functions stand for what sets the current stream: the one that torch.cuda.set_stream and
-torch.cuda.stream call, and the methods by which a torch.cuda.Stream is a context itself. Streams that C++ sets are not
-seen, nor is a plain torch.Stream as a context.
+torch.cuda.stream call, and the methods by which a torch.cuda.Stream is a context itself. So do some for what records
+an event or waits for one. What C++ sets and records is not seen, nor a plain torch.Stream or torch.Event.
 """
 
+import functools
 import sys
 import threading
 
@@ -20,6 +25,7 @@ from .._base.lines import take_stack
 _SET = "_cuda_setStream"
 _lock = threading.Lock()
 _active: dict[int, list] = {}  # by thread: its runs, the innermost last
+_originals: list = []  # of torch.cuda.Event, while there are any: record, wait
 
 
 class Watch:
@@ -29,8 +35,10 @@ class Watch:
         self._torch = torch
         self._private = torch_private.of(torch)
         self._stream = _name(stream)
+        self._handle = stream.cuda_stream
         self._before = _name(before)
         self._left = []  # of streams that are contexts: what was current before each
+        self._events = {}  # that were recorded and that no stream waited for: [event, frame's line] by id
 
     def set(self, wanted, frame):
         """What to set where the program wants a stream; the error where it leaves one that is not captured."""
@@ -45,6 +53,27 @@ class Watch:
                            f"{take_stack(frame).frames[0]}), and a graph would leave that work out. Call "
                            "side.wait_stream(torch.cuda.current_stream()) ahead of it, and "
                            "torch.cuda.current_stream().wait_stream(side) behind it")
+
+    def nodes(self):
+        return _C.capture_status(self._stream[1], self._handle)[1]
+
+    def recorded(self, event, nodes, frame):
+        """nodes: how many there were. An event with external=True is a node, which replays record."""
+        if self.nodes() == nodes:
+            self._events[id(event)] = [event, take_stack(frame).frames[0]]
+
+    def waited(self, event):
+        self._events.pop(id(event), None)
+
+    def finish(self, frame):
+        """What is left behind as a run ends well: raises where that is a stream or an event that others have."""
+        self.leave(frame)
+        events, self._events = list(self._events.values()), {}
+        only_here = 2  # the list's reference, and getrefcount's
+        for event_and_line in events:
+            if sys.getrefcount(event_and_line[0]) > only_here:
+                raise _C.Error(f"it records an event that it does not wait for itself (at {event_and_line[1]}), and "
+                               "a replay would not record it. Record it outside of the call")
 
     def _is_captured(self, name):
         handle = self._torch.cuda.Stream(stream_id=name[0], device_index=name[1], device_type=name[2]).cuda_stream
@@ -96,6 +125,28 @@ def _replace(torch):
     torch_private.put_native(torch, _SET, set_stream)
     if hasattr(kind, "__enter__"):
         kind.__enter__, kind.__exit__ = enter, leave
+    _replace_events(torch.cuda.Event)
+
+
+def _replace_events(kind):
+    record, wait = _originals[:] = vars(kind)["record"], vars(kind)["wait"]
+
+    @functools.wraps(record)
+    def recording(self, *args, **kwargs):
+        watch = _here()
+        nodes = 0 if watch is None else watch.nodes()
+        record(self, *args, **kwargs)
+        if watch is not None:
+            watch.recorded(self, nodes, sys._getframe(1))
+
+    @functools.wraps(wait)
+    def waiting(self, *args, **kwargs):
+        wait(self, *args, **kwargs)
+        watch = _here()
+        if watch is not None:
+            watch.waited(self)
+
+    kind.record, kind.wait = recording, waiting
 
 
 def _put_back(torch):
@@ -104,6 +155,7 @@ def _put_back(torch):
     for name in ("__enter__", "__exit__"):
         if name in vars(kind):
             delattr(kind, name)
+    torch.cuda.Event.record, torch.cuda.Event.wait = _originals
 
 
 def begin(torch, stream, before):

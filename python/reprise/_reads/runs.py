@@ -49,7 +49,10 @@ _MEASURED_IN = frozenset(("torch.cuda", "torch.cuda.memory", "torch.accelerator"
 _STREAMS = "torch.cuda.streams"
 _CAPTURING = ("is_current_stream_capturing", "torch.cuda.graphs")
 _BACKWARD = ("_engine_run_backward", "torch.autograd.graph")  # which each backward pass goes through
-_OF_STATES = _SEEDS | _LOOKS | _MEASURES | {"__eq__", _CAPTURING[0], _BACKWARD[0]}
+# Functions of Python's library that hand work to other threads, or wait for them: their work is in no capture.
+_THREADS = {"start": "threading", "join": "threading", "wait": "threading", "put": "queue",
+            "submit": "concurrent.futures.thread"}
+_OF_STATES = _SEEDS | _LOOKS | _MEASURES | frozenset(_THREADS) | {"__eq__", _CAPTURING[0], _BACKWARD[0]}
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
 _WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | _LOOKS | _LOOKING | _SETTING | _MEASURES | frozenset((
@@ -58,6 +61,7 @@ _NUMPYS = ("numpy.random.mtrand", "numpy.random._generator")
 _SEEDED = ("seeds PyTorch's random numbers", "seed")
 _LOOKED = ("looks at the state of PyTorch's random numbers", "state")
 _MEASURED = ("asks how much memory there is", "state")
+_HANDED = ("hands work to another thread, or waits for one", "thread")
 _COMPARED = ("asks whether the current stream is the one that it is", "state")
 _FORKED = ("draws random numbers on the CPU within torch.random.fork_rng", "random")
 _KEEP_OUT = ("torch._compile", "torch._dynamo.")
@@ -73,6 +77,7 @@ _MENDS = {
     "iterator": "Take from it before the call, and pass what it gave",
     "time": "Look at the time outside of the call",
     "io": "Do that outside of the call",
+    "thread": "Do that work on this thread, or outside of the call",
 }
 
 
@@ -147,8 +152,10 @@ def _effect_on_generator(name, generator):
     return None
 
 
-def _effect_of_torch(name, module):
-    """Of a function of PyTorch's own in Python."""
+def _effect_of_library(name, module):
+    """Of a function in Python, of PyTorch's own or of Python's library."""
+    if _THREADS.get(name, "") == module:
+        return _HANDED
     if name in _MEASURES:
         return _MEASURED if module in _MEASURED_IN else None
     if module not in _SEEDED_IN:
@@ -412,7 +419,7 @@ class Run:
     def called(self, function, first, frame):
         """Raises where that has an effect and such are refused."""
         if type(function) not in _IN_C:
-            found = _effect_of_torch(getattr(function, "__name__", ""), getattr(function, "__module__", None))
+            found = _effect_of_library(getattr(function, "__name__", ""), getattr(function, "__module__", None))
             if found is not None:
                 self.seeded(found, frame, first)
             if not hasattr(function, "__self__") or isinstance(function, types.MethodType):
@@ -609,7 +616,7 @@ def _monitor(run):
             return monitoring.DISABLE  # once is enough; compilers call millions of functions
         if run.told_of_streams(code, frame) or run.goes_back(code, frame):
             return None
-        found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
+        found = _effect_of_library(code.co_name, frame.f_globals.get("__name__"))
         if found is not None and threading.get_ident() == run.thread:  # PyTorch's own calls are told nowhere else
             run.seeded(found, _caller(frame), frame.f_locals.get("new_state"))
         return None
@@ -696,7 +703,7 @@ def _profile(run):
             run.resumed(code)
         if run.told_of_streams(code, frame) or run.goes_back(code, frame):
             return False
-        found = _effect_of_torch(code.co_name, frame.f_globals.get("__name__"))
+        found = _effect_of_library(code.co_name, frame.f_globals.get("__name__"))
         if found is not None:
             run.seeded(found, _caller(frame), frame.f_locals.get("new_state"))
         return found is None and not is_noted and not run.looks_at(code)
