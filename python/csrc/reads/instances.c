@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "reads/instances.h"
 
+#include "reads/layouts.h"
+
 #include <string.h>
 
 /* Until the next version of CPython has been looked at. */
@@ -188,9 +190,9 @@ static bool type_is_told(PyTypeObject *type)
 bool rpp_dict_is_told(PyObject *object, struct rpp_told_types *types)
 {
     rpp_assert_gil();
-    enum { MANAGED_DICT = 1UL << 4, MOST = sizeof types->list / sizeof *types->list };
+    enum { MOST = sizeof types->list / sizeof *types->list };
     PyTypeObject *type = Py_TYPE(object);
-    if (!dict_of.is_proved || !(PyType_GetFlags(type) & MANAGED_DICT))
+    if (!dict_of.is_proved || !rpp_has_dict_ahead(type))
         return false;
     for (size_t i = 0; i < types->count; i++)
         if (types->list[i].type == type)

@@ -267,14 +267,18 @@ const uint64_t *rpp_word_of_part(PyObject *function, size_t part)
     return python.part_at[part] ? words_of(function) + python.part_at[part] : NULL;
 }
 
-/* CPython 3.11 and later have the dicts of most instances three words before the object. */
-enum { MANAGED_DICT = 1UL << 4, DICT_WORD = -3 };
+bool rpp_has_dict_ahead(PyTypeObject *type)
+{
+    enum { MANAGED_DICT = 1UL << 4 };
+    return PyType_GetFlags(type) & MANAGED_DICT;
+}
 
 const uint64_t *rpp_word_of_dict(PyObject *object)
 {
     if (Py_TYPE(object) == python.function)
         return python.attributes_at ? words_of(object) + python.attributes_at : NULL;
-    return PyType_GetFlags(Py_TYPE(object)) & MANAGED_DICT ? words_of(object) + DICT_WORD : NULL;
+    enum { DICT_WORD = -3 };
+    return rpp_has_dict_ahead(Py_TYPE(object)) ? words_of(object) + DICT_WORD : NULL;
 }
 
 const uint64_t *rpp_word_of_number(const PyObject *ask)

@@ -325,4 +325,5 @@ void rpi_comparison_finish(struct rpi_comparison *comparison)
     rpi_vec_finish(&comparison->foreign);
     rpi_vec_finish(&comparison->outside);
     rpi_vec_finish(&comparison->tabled);
+    comparison->may_be_left_over = false;
 }

@@ -227,7 +227,6 @@ static rp_status capture_twice(struct capturing *c, struct rp_error *err)
         c->like = c->recorded.addresses;
         c->recorded.addresses = (struct rpi_addresses){0};
         drop_attempt(c);
-        c->comparison.may_be_left_over = false;
         rpi_graph_drop_share(c->graph);
     }
 }
