@@ -67,8 +67,20 @@ class Device(str):
     index = 0
 
 
+class Event:
+    def record(self):
+        pass
+
+    def wait(self):
+        pass
+
+
 def played(driver, stream):
     """What Work asks of torch; stream: tells the current one."""
+    current = [(0, 0, 1)]
+
+    def set_stream(stream_id, device_index, device_type):
+        current[0] = (stream_id, device_index, device_type)
     return types.SimpleNamespace(
         __version__="2.11.0", Tensor=Tensor, uint8="uint8", strided="strided",
         nn=types.SimpleNamespace(Parameter=Tensor),
@@ -79,13 +91,14 @@ def played(driver, stream):
             default_stream=lambda device: types.SimpleNamespace(
                 stream_id=0, device_index=0, device_type=1),
             ExternalStream=lambda handle, device: types.SimpleNamespace(
-                stream_id=handle, device_index=0, device_type=1),
+                stream_id=handle, device_index=0, device_type=1, cuda_stream=handle),
+            Stream=type("Stream", (), {}), Event=Event,
             get_rng_state=None, set_rng_state=None,
             current_device=lambda: 0, empty_cache=lambda: None, memory_snapshot=lambda *_: [],
             random=types.SimpleNamespace(get_rng_state=None, set_rng_state=None)),
         _C=types.SimpleNamespace(
             _cuda_clearCublasWorkspaces=lambda: None, _cuda_getCurrentRawStream=lambda index: stream(),
-            _cuda_getCurrentStream=lambda index: (0, 0, 1), _cuda_setStream=lambda **stream: None,
+            _cuda_getCurrentStream=lambda index: current[0], _cuda_setStream=set_stream,
             _cuda_beginAllocateToPool=lambda *_: None,
             _cuda_beginAllocateCurrentThreadToPool=lambda *_: None, _cuda_endAllocateToPool=lambda *_: None,
             _cuda_releasePool=lambda *_: None,

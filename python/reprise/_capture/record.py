@@ -162,7 +162,7 @@ class Run:
     def around(self):
         torch = self.torch
         workspaces.drop(torch, self.stream)
-        before = torch.cuda.current_stream(self.device)
+        before = strays.current(torch, self.device.index)
         with on_stream(torch, self.stream):
             worked = False
             self.capture.begin()

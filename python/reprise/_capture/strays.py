@@ -29,14 +29,13 @@ _originals: list = []  # of torch.cuda.Event, while there are any: record, wait
 
 
 class Watch:
-    """Those of one run, on its thread. stream: the capture's; before: the caller's."""
+    """Those of one run, on its thread. stream: the capture's; before: the caller's, as current() names it."""
 
     def __init__(self, torch, stream, before):
         self._torch = torch
-        self._private = torch_private.of(torch)
         self._stream = _name(stream)
         self._handle = stream.cuda_stream
-        self._before = _name(before)
+        self._before = before
         self._left = []  # of streams that are contexts: what was current before each
         self._events = {}  # that were recorded and that no stream waited for: [event, frame's line] by id
 
@@ -47,8 +46,8 @@ class Watch:
 
     def leave(self, frame):
         """Raises where the current stream is none of the capture's. frame: who sets another one."""
-        current = tuple(self._private.get_stream(self._stream[1]))
-        if current != self._stream and not self._is_captured(current):
+        here = current(self._torch, self._stream[1])
+        if here != self._stream and not self._is_captured(here):
             raise _C.Error("it works on a stream that does not wait for the current one (at "
                            f"{take_stack(frame).frames[0]}), and a graph would leave that work out. Call "
                            "side.wait_stream(torch.cuda.current_stream()) ahead of it, and "
@@ -80,11 +79,18 @@ class Watch:
         return handle != 0 and _C.capture_status(name[1], handle)[0]
 
     def enter(self, stream, put, frame):
-        self._left.append(tuple(self._private.get_stream(self._stream[1])))
+        self._left.append(current(self._torch, self._stream[1]))
         _put(put, self.set(_name(stream), frame))
 
     def exit(self, put, frame):
         _put(put, self.set(self._left.pop(), frame))
+
+
+def current(torch, index):
+    """A device's current stream on this thread: its number, the device's, and the kind of device. None where PyTorch
+    does not tell."""
+    private = torch_private.of(torch)
+    return None if private.set_stream is None else tuple(private.get_stream(index))
 
 
 def _name(stream):
@@ -159,8 +165,9 @@ def _put_back(torch):
 
 
 def begin(torch, stream, before):
-    """From now on this thread's streams are looked at; the Watch, or None where PyTorch has no such functions."""
-    if torch_private.of(torch).set_stream is None:
+    """From now on this thread's streams are looked at. before: current() ahead of the capture. The Watch; None where
+    PyTorch has no such functions."""
+    if before is None:
         return None
     watch = Watch(torch, stream, before)
     with _lock:
