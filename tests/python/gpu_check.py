@@ -362,20 +362,21 @@ class StreamsAndThreads(Case):
 
     @contextlib.contextmanager
     def beside(self, work):
-        """Gives a callable, during which another thread does some work."""
-        asked, answered, over = threading.Event(), threading.Event(), threading.Event()
+        """Gives a callable, during which another thread does some work. By locks, as a callable that waits for a
+        thread otherwise is refused."""
+        asked, answered, over = threading.Lock(), threading.Lock(), threading.Event()
+        for lock in (asked, answered):
+            lock.acquire()
 
         def wait():
             while not over.is_set():
-                if asked.wait(0.01):
-                    asked.clear()
+                if asked.acquire(timeout=0.01):
                     work()
-                    answered.set()
+                    answered.release()
 
         def fn(x):
-            asked.set()
-            answered.wait(5)
-            answered.clear()
+            asked.release()
+            answered.acquire(timeout=5)
             return x * 2
         thread = threading.Thread(target=wait)
         thread.start()

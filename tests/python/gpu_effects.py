@@ -80,6 +80,13 @@ def inputs(count=6):
     return [torch.randn(4, 16, generator=generator).cuda() for _ in range(count)]
 
 
+def held_lock():
+    """One that this thread has taken. Who waits for another thread otherwise is refused by runs."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 def same(one, other):
     if isinstance(one, torch.Tensor):
         return torch.equal(one.detach().cpu(), other.detach().cpu())
@@ -286,23 +293,32 @@ class BesideAnEagerTwin(Case):
     def test_another_thread_reads_what_grows(self):
         """While a capture is under way it gets what the program has."""
         kept, found = types.SimpleNamespace(calls=0, log=[]), Unseen()
+        asked, answered = held_lock(), held_lock()
 
         def look():
-            found.append((kept.calls + 1, len(kept.log), bool(kept.log), f"{kept.calls}"))
+            while asked.acquire() and not stop.is_set():
+                found.append((kept.calls + 1, len(kept.log), bool(kept.log), f"{kept.calls}"))
+                answered.release()
+        stop, one = threading.Event(), threading.Thread(target=look)
+        one.start()
 
         def fn(x):
             kept.calls += 1
             kept.log.append(self.net(x))
             if torch.cuda.is_current_stream_capturing():
-                one = threading.Thread(target=look)
-                one.start()
-                one.join()
+                asked.release()
+                answered.acquire()
             return kept.log[-1] * 2
         made, call = self.graphed(fn, [])
-        with torch.no_grad():
-            for i, x in enumerate(inputs(5), 1):
-                self.assertTrue(same(call(x), self.net(x) * 2))
-                self.assertEqual((kept.calls, len(kept.log)), (i, i))
+        try:
+            with torch.no_grad():
+                for i, x in enumerate(inputs(5), 1):
+                    self.assertTrue(same(call(x), self.net(x) * 2))
+                    self.assertEqual((kept.calls, len(kept.log)), (i, i))
+        finally:
+            stop.set()
+            asked.release()
+            one.join()
         self.assertIn((3, 2, True, "2"), found.all())
 
     def test_what_a_capture_found_made_lazily_is_read_again(self):
@@ -1309,21 +1325,23 @@ class Askers(unittest.TestCase):
         def ask(what):
             getattr(self, "of_" + what, None)
         own = [getattr(builtins, name) for name in ("getattr", "hasattr", "id")]
-        begun, ended, seen = threading.Event(), threading.Event(), []
+        go, begun, ended, seen = held_lock(), held_lock(), held_lock(), []
 
         def other():
+            go.acquire(timeout=10)
             with runs.Run(runs.Executed(), refuses=True) as run:
                 ask("other")
-                begun.set()
-                ended.wait(10)
+                begun.release()
+                ended.acquire(timeout=10)
                 ask("later")
             seen.append(run.executed.made)
         thread = threading.Thread(target=other)
+        thread.start()
         with runs.Run(runs.Executed(), refuses=True) as run:
-            thread.start()
-            self.assertTrue(begun.wait(10))
+            go.release()
+            self.assertTrue(begun.acquire(timeout=10))
             ask("this")
-        ended.set()
+        ended.release()
         thread.join()
         self.assertTrue(all(map(operator.is_, own, (builtins.getattr, builtins.hasattr, builtins.id))))
         self.assertLessEqual({"of_this"}, run.executed.made)
