@@ -36,7 +36,7 @@ class Watch:
         self._stream = _name(stream)
         self._handle = stream.cuda_stream
         self._before = before
-        self._left = []  # of streams that are contexts: what was current before each
+        self._outer = []  # of streams that are contexts: what was current before each
         self._events = {}  # that were recorded and that no stream waited for: [event, frame's line] by id
 
     def set(self, wanted, frame):
@@ -79,11 +79,11 @@ class Watch:
         return handle != 0 and _C.capture_status(name[1], handle)[0]
 
     def enter(self, stream, put, frame):
-        self._left.append(current(self._torch, self._stream[1]))
+        self._outer.append(current(self._torch, self._stream[1]))
         _put(put, self.set(_name(stream), frame))
 
     def exit(self, put, frame):
-        _put(put, self.set(self._left.pop(), frame))
+        _put(put, self.set(self._outer.pop(), frame))
 
 
 def current(torch, index):

@@ -479,8 +479,8 @@ class Run:
             self.capturing = line
 
     def seeded(self, found, frame, state):
-        """A function of PyTorch's is called that seeds, sets a state, or tells of one. found: what it does; frame:
-        its caller; state: what it is given."""
+        """A function of PyTorch's is called that seeds, sets a state, or tells of one, or one of Python's that hands work
+        to threads. found: what it does; frame: its caller; state: what it is given."""
         if frame.f_code.co_name == _FORK and frame.f_globals.get("__name__") == "torch.random":
             frame = frame.f_back  # who ends with it
             found = None if _is_state(state) else _FORKED
