@@ -416,7 +416,7 @@ class Answers:
         with self._lock:
             if not torch.cuda.is_current_stream_capturing() and not is_alone():
                 self._renew(family, read)
-            return tuple([q.token for q in self._families.get(family, {}).values()])
+            return tuple(q.token for q in self._families.get(family, {}).values())
 
     def _renew(self, family, read):
         known = self._families.get(family, {})

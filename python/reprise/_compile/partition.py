@@ -215,11 +215,15 @@ class Partition:
                          "are many, mark fewer dimensions dynamic or pad to fewer sizes: "
                          "reprise.compile(fn, buckets=...)")
                 if len(self._sizes) >= MOST_SEEN:
-                    self._sizes = {key: way for key, way in self._sizes.items() if way != _ONCE}
+                    self._forget_once()
                 self._sizes[sizes] = _ONCE
                 return False
             self._sizes[sizes] = _BY_GRAPH
             return True
+
+    def _forget_once(self):
+        """Under the lock."""
+        self._sizes = {key: way for key, way in self._sizes.items() if way != _ONCE}
 
     def _set_fixed(self, fixed, inputs):
         of_device = [i for i, v in enumerate(inputs) if isinstance(v, self._torch.Tensor) and v.is_cuda]

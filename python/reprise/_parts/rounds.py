@@ -72,7 +72,7 @@ class Rounds:
     def look(self):
         """Forgets calls whose backward passes have run, or never will."""
         with self._lock:
-            self._waiting = [entry for entry in self._waiting if _waits(entry[2]())]
+            self._waiting = list(filter(_is_awaited, self._waiting))
             if not self._waiting:
                 self.is_quiet, self.current = True, 0
 
@@ -146,5 +146,7 @@ class Rounds:
         return self._pools[device.index]
 
 
-def _waits(node):
+def _is_awaited(entry):
+    """An entry of Rounds._waiting: has its backward pass yet to run?"""
+    node = entry[2]()
     return node is not None and not getattr(node, "has_run", False)

@@ -169,9 +169,9 @@ class Reads:
     def leave_out(self, places):
         """Runs change what is at these places: (owner, key) each, or (owner, None) for all that it holds. What
         they find there tells no calls apart; captures look at it (_effects/effects.py). The number stays."""
+        new = {(id(owner), key): owner for owner, key in places}
         with self._lock:
             left = self.values.left
-            new = {(id(owner), key): owner for owner, key in places}
             if new.keys() <= left.keys():
                 return
             left.update(new)

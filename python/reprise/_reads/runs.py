@@ -762,15 +762,16 @@ class _Askers:
         with self._lock:
             if not self._runs:
                 is_foreign_file(__file__)  # finds out what that takes, and asks nobody from now on
-                self._found = {name: getattr(builtins, name) for name in self.NAMES}
-                self._ours = {name: (self._id_told if name == "id" else self._told)(self._found[name])
-                              for name in self.NAMES}
-                self._replace(self._found, self._ours)
+                self._stand_in()
             self._runs = [*self._runs, run]
 
+    def _stand_in(self):
+        self._found = {name: getattr(builtins, name) for name in self.NAMES}
+        self._ours = {name: (self._id_told if name == "id" else self._told)(self._found[name]) for name in self.NAMES}
+        self._replace(self._found, self._ours)
+
     def end(self, run):
-        """Does nothing where it ended before. No comprehension stands in the block: an exception that a trace function
-        raises at one leaves CPython 3.12 with the lock."""
+        """Does nothing where it ended before."""
         with self._lock:
             if run in self._runs:
                 left = self._runs.copy()
