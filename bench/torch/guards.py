@@ -4,8 +4,8 @@
 
 usage: guards.py [--calls N] [--rounds N] [--install] [--models NAME ...]
 
-Two graphed callables of the same net are called in turns, one looks at what it reads (closures, globals,
-attributes, containers; PyTorch's switches are looked at by both) and one does not. Before each call the
+A graphed callable is called in turns as it is and without looking at what it reads (closures, globals,
+attributes, containers; PyTorch's switches are looked at either way): both launch the same graph. Before each call the
 program does what programs do: it sets attributes that nobody reads, moves a loop variable in the globals
 of the module and, now and then, calls the net eagerly; then it waits for the device. Prints JSON:
 microseconds of the host for a call, median and the hundredth part above, of both; those of the look alone,
@@ -28,17 +28,24 @@ EAGER_EACH = 50
 turn = 0  # moved by each call, in the globals of the function that is graphed
 
 
-class Alone:
-    """Whether reads are looked at, while calls of one of the two are made."""
+class Checking:
+    """Whether calls of a callable look at what it reads."""
 
-    def __init__(self, checks):
-        self.checks = checks
+    def __init__(self, made, args, checks):
+        self.made, self.args, self.checks = made, args, checks
 
     def __enter__(self):
-        reads.checks = self.checks
+        self.guard(self.checks)
 
     def __exit__(self, *_):
-        reads.checks = True
+        self.guard(True)
+
+    def guard(self, checks):
+        """Sets the guard of the fast path anew, and has it know the shape."""
+        reads.checks = checks
+        self.made._fast_path.guard(False)
+        for _ in range(3):
+            self.made(*self.args)
 
 
 def mlp():
@@ -94,7 +101,7 @@ def disturb(net, parts):
 
 def timed(made, args, count, checks, net, parts):
     found = []
-    with Alone(checks):
+    with Checking(made, args, checks):
         for _ in range(count):
             disturb(net, parts)
             torch.cuda.synchronize()  # else launches that queue up make the host wait for the device
@@ -124,37 +131,30 @@ def summary(found):
             "p99_us": round(ordered[int(0.99 * (len(ordered) - 1))], 3)}
 
 
-def prepared(fn, args, checks):
-    with Alone(checks):
-        made = reprise.graphed(fn)
-        for _ in range(6):
-            made(*args)
-    return made
-
-
 def measure(name, calls, rounds):
     net, args, take = MODELS[name]()
     parts, disturb.args = list(net.modules())[:CHANGING], args
 
     def fn(*inputs):
         return take(net(*inputs))
-    sides = {checks: prepared(fn, args, checks) for checks in (True, False)}
+    made = reprise.graphed(fn)
+    for _ in range(6):
+        made(*args)
     found, pairs = {True: [], False: []}, []
     for turn_of_both in range(rounds):
         medians = {}
         for checks in ((True, False), (False, True))[turn_of_both % 2]:
-            some = timed(sides[checks], args, calls, checks, net, parts)
+            some = timed(made, args, calls, checks, net, parts)
             medians[checks] = statistics.median(some)
             found[checks] += some
         pairs.append(medians[True] - medians[False])
-    alone = [us for _ in range(rounds) for us in looks(sides[True], net, parts, calls)]
-    owners, always = sides[True]._reads.values.handle.counts()
-    failures = [why for made in sides.values() for why in made.failures()]
+    alone = [us for _ in range(rounds) for us in looks(made, net, parts, calls)]
+    owners, always = made._reads.values.handle.counts()
     return {"model": name, "modules": len(list(net.modules())), "calls": len(found[True]),
             "with": summary(found[True]), "without": summary(found[False]),
             "guards_us": round(statistics.median(pairs), 3),
             "guards_worst_us": round(max(pairs), 3), "look": summary(alone), "owners": owners, "always": always,
-            "values": len(sides[True]._reads.values.walk.tokens), "failures": failures}
+            "values": len(made._reads.values.walk.tokens), "failures": made.failures()}
 
 
 def main():
