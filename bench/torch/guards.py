@@ -154,7 +154,7 @@ def measure(name, calls, rounds):
             "with": summary(found[True]), "without": summary(found[False]),
             "guards_us": round(statistics.median(pairs), 3),
             "guards_worst_us": round(max(pairs), 3), "look": summary(alone), "owners": owners, "always": always,
-            "values": len(made._reads.values.walk.tokens), "failures": made.failures()}
+            "words": made._reads.values.handle.words(), "values": len(made._reads.values.walk.tokens), "failures": made.failures()}
 
 
 def main():

@@ -365,6 +365,8 @@ class Looks(unittest.TestCase):
                 other = (Other,) if name == _walk.BASES else {} if type(value) is dict else "other"
                 self.set(ATTRIBUTES, owner, (value,), (name,))
                 self.assertEqual(self.reads.counts(), (1, 0), name)
+                is_told = name in ("__name__", "__qualname__", "__bases__")
+                self.assertEqual(self.reads.words(), not is_told, name)
                 setattr(owner, name, other)
                 self.changes((0, 0, other))
                 setattr(owner, name, value)

@@ -4,8 +4,8 @@
 #include "base/gradient_address.h"
 #include "base/tensor_address.h"
 #include "reads/containers.h"
+#include "reads/descriptors.h"
 #include "reads/functions.h"
-#include "reads/instances.h"
 #include "reads/layouts.h"
 #include "reads/marks.h"
 #include "reads/order.h"
@@ -32,6 +32,11 @@ enum kind {
 };
 enum { SIZE_CHANGED = -1 };
 
+/* When words are looked at: in each call, or when what they are words of was told to change. */
+enum group { EACH_CALL, OF_INSTANCES, OF_NAMES, GROUPS };
+static const enum rpp_told told_of[GROUPS] = {
+    [OF_INSTANCES] = RPP_INSTANCES, [OF_NAMES] = RPP_NAMES};
+
 struct owner {
     enum kind kind;
     enum rpp_way_to_look way;
@@ -49,19 +54,18 @@ struct owner {
     PyObject *kept;                             /* likewise: the members that those words name */
     bool unowned;                               /* the object: there is no reference to it */
     bool is_told;                               /* of a FUNCTION: looked at when any was changed */
-    bool is_instance; /* of a TYPE and a DICT: its word is among those of instances */
+    enum group group;                           /* which words are its own */
 };
 
 /* Owners as they were set at once. A look holds them: what runs meanwhile may set others. */
 struct owners {
     size_t users, count, always_count;
-    size_t *always;                         /* which are looked at in each call, or have a tag */
-    struct rpp_words words, heads, members; /* of containers the latter (containers.h) */
-    struct rpp_words instances;             /* looked at when any object's class or dict was set */
-    struct rpp_marked marked;               /* owners RPP_BY_WATCHER */
-    uint64_t seen;                          /* rpp_mark_changes when those with marks held */
-    uint64_t functions_seen;                /* rpp_function_changes when functions did */
-    uint64_t instances_seen;                /* rpp_instance_changes when those did */
+    size_t *always; /* which are looked at in each call, or have a tag */
+    struct rpp_words words[GROUPS], heads, members; /* of containers the latter (containers.h) */
+    struct rpp_marked marked;                       /* owners RPP_BY_WATCHER */
+    uint64_t seen;              /* rpp_mark_changes when those with marks held */
+    uint64_t functions_seen;    /* rpp_function_changes when functions did */
+    uint64_t told_seen[GROUPS]; /* rpp_told_changes when those words held */
     struct owner list[];
 };
 
@@ -379,22 +383,26 @@ static const uint64_t *word_of(const struct owner *owner, size_t i)
     }
 }
 
-static bool is_instance(const struct owner *owner, struct rpp_told_types *types)
+static enum group group_of(const struct owner *owner, struct rpp_told_types *types)
 {
     if (owner->kind == TYPE)
-        return rpp_classes_are_told();
-    return owner->kind == DICT && rpp_dict_is_told(owner->object, types);
+        return rpp_classes_are_told() ? OF_INSTANCES : EACH_CALL;
+    if (owner->kind == DICT)
+        return rpp_dict_is_told(owner->object, types) ? OF_INSTANCES : EACH_CALL;
+    bool is_told = owner->kind == ATTRIBUTES && PyTuple_Size(owner->keys) == 1 &&
+                   rpp_attribute_is_told(owner->object, PyTuple_GetItem(owner->keys, 0));
+    return is_told ? OF_NAMES : EACH_CALL;
 }
 
 static struct rpp_words *words_of(struct owners *owners, const struct owner *owner)
 {
-    return owner->is_instance ? &owners->instances : &owners->words;
+    return &owners->words[owner->group];
 }
 
 /* Adds the words of an owner that is known by such; false where it is not. */
 static bool add_words(struct owners *owners, struct owner *owner, struct rpp_told_types *types)
 {
-    owner->is_instance = is_instance(owner, types);
+    owner->group = group_of(owner, types);
     struct rpp_words *words = words_of(owners, owner);
     size_t before = words->count, count = value_count(owner);
     for (size_t i = 0; i < count; i++) {
@@ -542,34 +550,35 @@ static void release(struct owners *owners)
     for (size_t i = 0; i < owners->count; i++)
         release_owner(&owners->list[i]);
     PyMem_Free(owners->always);
-    rpp_words_drop(&owners->words);
-    rpp_words_drop(&owners->instances);
+    for (size_t g = 0; g < GROUPS; g++)
+        rpp_words_drop(&owners->words[g]);
     rpp_words_drop(&owners->heads);
     rpp_words_drop(&owners->members);
     rpp_marked_drop(&owners->marked);
     PyMem_Free(owners);
 }
 
-/* Of instances, or all others. Another object may still be an equal number. */
-static bool owners_with_words_hold(const struct reads *reads, struct owners *owners, bool instances)
+/* Another object may still be an equal number. */
+static bool words_hold(const struct reads *reads, struct owners *owners, enum group group)
 {
-    if (rpp_words_hold(instances ? &owners->instances : &owners->words))
+    if (rpp_words_hold(&owners->words[group]))
         return true;
     for (size_t i = 0; i < owners->count; i++)
-        if (owners->list[i].word_at && owners->list[i].is_instance == instances &&
+        if (owners->list[i].word_at && owners->list[i].group == group &&
             !look_at(reads, &owners->list[i], 0, NULL))
             return false;
     return true;
 }
 
-static bool instances_hold(const struct reads *reads, struct owners *owners)
+static bool told_words_hold(const struct reads *reads, struct owners *owners, enum group group)
 {
-    uint64_t changes = rpp_instance_changes;
-    if (owners->instances_seen == changes)
+    assert(group != EACH_CALL);
+    uint64_t changes = rpp_told_changes[told_of[group]];
+    if (owners->told_seen[group] == changes)
         return true;
-    if (!owners_with_words_hold(reads, owners, true))
+    if (!words_hold(reads, owners, group))
         return false;
-    owners->instances_seen = changes;
+    owners->told_seen[group] = changes;
     return true;
 }
 
@@ -651,8 +660,9 @@ static bool marked_hold(const struct reads *reads, struct owners *owners)
 
 static bool all_hold(const struct reads *reads, struct owners *owners)
 {
-    if (!owners_with_words_hold(reads, owners, false) || !instances_hold(reads, owners) ||
-        !functions_hold(reads, owners) || !containers_hold(reads, owners))
+    if (!words_hold(reads, owners, EACH_CALL) || !told_words_hold(reads, owners, OF_INSTANCES) ||
+        !told_words_hold(reads, owners, OF_NAMES) || !functions_hold(reads, owners) ||
+        !containers_hold(reads, owners))
         return false;
     for (size_t i = 0; i < owners->always_count; i++)
         if (!look_at(reads, &owners->list[owners->always[i]], 0, NULL))
@@ -842,8 +852,8 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
     }
     find_marked(owners);
     see_none(owners); /* the new ones were not looked at yet */
-    rpp_words_settle(&owners->words);
-    rpp_words_settle(&owners->instances);
+    for (size_t g = 0; g < GROUPS; g++)
+        rpp_words_settle(&owners->words[g]);
     rpp_words_settle(&owners->heads);
     rpp_words_settle(&owners->members);
     return true;
@@ -856,14 +866,17 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
     struct owners *owners = make_owners(count);
     if (!owners)
         return NULL;
-    if (!rpp_words_reserve(&owners->words, count * RPP_FUNCTION_PARTS) ||
-        !rpp_words_reserve(&owners->instances, count)) {
+    bool has_room = rpp_words_reserve(&owners->words[EACH_CALL], count * RPP_FUNCTION_PARTS);
+    for (enum group g = EACH_CALL + 1; has_room && g < GROUPS; g++) {
+        has_room = rpp_words_reserve(&owners->words[g], count);
+        owners->told_seen[g] = rpp_told_changes[told_of[g]];
+    }
+    if (!has_room) {
         release(owners);
         PyErr_NoMemory();
         return NULL;
     }
     owners->functions_seen = rpp_function_changes;
-    owners->instances_seen = rpp_instance_changes;
     return read_rest(reads, owners, given, unowned) ? owners : NULL;
 }
 
@@ -903,10 +916,12 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     struct owners *made = make_owners(from->count + more);
     if (!made)
         return NULL;
-    if (!rpp_words_copy(&made->words, &from->words, more * RPP_FUNCTION_PARTS) ||
-        !rpp_words_copy(&made->instances, &from->instances, more) ||
-        !rpp_words_copy(&made->heads, &from->heads, 0) ||
-        !rpp_words_copy(&made->members, &from->members, 0)) {
+    bool has_room = rpp_words_copy(&made->heads, &from->heads, 0) &&
+                    rpp_words_copy(&made->members, &from->members, 0);
+    for (size_t g = 0; has_room && g < GROUPS; g++)
+        has_room = rpp_words_copy(&made->words[g], &from->words[g],
+                                  g == EACH_CALL ? more * RPP_FUNCTION_PARTS : more);
+    if (!has_room) {
         release(made);
         PyErr_NoMemory();
         return NULL;
@@ -917,7 +932,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     made->always_count = from->always_count;
     made->seen = from->seen;
     made->functions_seen = from->functions_seen;
-    made->instances_seen = from->instances_seen;
+    memcpy(made->told_seen, from->told_seen, sizeof made->told_seen);
     for (size_t i = 0; i < made->count; i++)
         keep_owner(&made->list[i]);
     find_marked(made);
@@ -1005,6 +1020,15 @@ static PyObject *reads_counts(PyObject *self, PyObject *unused)
                          owners ? (Py_ssize_t)owners->always_count : 0);
 }
 
+/* words(): how many each call compares. */
+static PyObject *reads_words(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const struct owners *owners = ((struct reads *)self)->owners;
+    return PyLong_FromSize_t(
+        owners ? owners->words[EACH_CALL].count + owners->heads.count + owners->members.count : 0);
+}
+
 /* ---- The type ------------------------------------------------------------------------------ */
 
 /* Reads(torch.Tensor or None) */
@@ -1069,6 +1093,7 @@ static PyMethodDef methods[] = {
      "there."},
     {"accept", reads_accept, METH_VARARGS, "accept(owner, entry, value): that is known now."},
     {"counts", reads_counts, METH_NOARGS, "(owners, how many each call looks at)."},
+    {"words", reads_words, METH_NOARGS, "How many words of memory each call compares."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -1088,7 +1113,7 @@ int rpp_add_reads_type(PyObject *module)
     rpp_marks_prepare();
     rpp_containers_prepare();
     rpp_orders_prepare();
-    rpp_instances_prepare();
+    rpp_descriptors_prepare();
     reads_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!reads_type || !rpp_layouts_prepare() ||
         PyModule_AddObjectRef(module, "absent", rpp_absent) != 0)

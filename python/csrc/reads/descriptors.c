@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "reads/instances.h"
+#include "reads/descriptors.h"
 
 #include "reads/layouts.h"
 
@@ -8,7 +8,7 @@
 /* Until the next version of CPython has been looked at. */
 enum { NEWEST = 0x030f0000 };
 
-uint64_t rpp_instance_changes;
+uint64_t rpp_told_changes[RPP_TOLD];
 
 /* A descriptor of CPython's, whose fields the stable interface hides. */
 struct descriptor {
@@ -24,25 +24,60 @@ struct told {
 };
 
 static struct told class_of, dict_of;
+static PyTypeObject *function_type; /* NULL: not known */
+static struct told type_name, type_qualified_name, type_bases, function_name,
+    function_qualified_name;
 
 /* Code that runs in the midst, of an audit hook or as the old dict goes, may look too: at what was
  * there ahead of it, and at what is there behind. */
-static int set_told(const struct told *told, PyObject *object, PyObject *value, void *closure)
+static int set_told(enum rpp_told what, const struct told *told, PyObject *object, PyObject *value)
 {
-    rpp_instance_changes++;
-    int result = told->before.set(object, value, closure);
-    rpp_instance_changes++;
+    rpp_told_changes[what]++;
+    int result = told->before.set(object, value, told->before.closure);
+    rpp_told_changes[what]++;
     return result;
 }
 
 static int set_class(PyObject *object, PyObject *value, void *closure)
 {
-    return set_told(&class_of, object, value, closure);
+    (void)closure;
+    return set_told(RPP_INSTANCES, &class_of, object, value);
 }
 
 static int set_dict(PyObject *object, PyObject *value, void *closure)
 {
-    return set_told(&dict_of, object, value, closure);
+    (void)closure;
+    return set_told(RPP_INSTANCES, &dict_of, object, value);
+}
+
+static int set_type_name(PyObject *type, PyObject *value, void *closure)
+{
+    (void)closure;
+    return set_told(RPP_NAMES, &type_name, type, value);
+}
+
+static int set_type_qualified_name(PyObject *type, PyObject *value, void *closure)
+{
+    (void)closure;
+    return set_told(RPP_NAMES, &type_qualified_name, type, value);
+}
+
+static int set_type_bases(PyObject *type, PyObject *value, void *closure)
+{
+    (void)closure;
+    return set_told(RPP_NAMES, &type_bases, type, value);
+}
+
+static int set_function_name(PyObject *function, PyObject *value, void *closure)
+{
+    (void)closure;
+    return set_told(RPP_NAMES, &function_name, function, value);
+}
+
+static int set_function_qualified_name(PyObject *function, PyObject *value, void *closure)
+{
+    (void)closure;
+    return set_told(RPP_NAMES, &function_qualified_name, function, value);
 }
 
 /* What a class has by this name itself, new; NULL, without an exception, where it has nothing. */
@@ -74,14 +109,14 @@ static bool replace(PyObject *object, const char *name, setter set, struct told 
 }
 
 /* Calls this method of the probe: may it, and does the count move? */
-static bool moves(PyObject *probe, const char *method)
+static bool moves(enum rpp_told what, PyObject *probe, const char *method)
 {
-    uint64_t before = rpp_instance_changes;
+    uint64_t before = rpp_told_changes[what];
     PyObject *done = PyObject_CallMethod(probe, method, NULL);
     bool is_true = done == Py_True;
     Py_XDECREF(done);
     PyErr_Clear();
-    return is_true && rpp_instance_changes == before + 2;
+    return is_true && rpp_told_changes[what] == before + 2;
 }
 
 static const char text_of_probe[] =
@@ -100,6 +135,25 @@ static const char text_of_probe[] =
     "    def emptied(self):\n"
     "        del self.__dict__\n"
     "        return not self.__dict__\n"
+    "    def type_named(self):\n"
+    "        Below.__name__ = 'named'\n"
+    "        return Below.__name__ == 'named'\n"
+    "    def type_qualified(self):\n"
+    "        Below.__qualname__ = 'a.named'\n"
+    "        return Below.__qualname__ == 'a.named'\n"
+    "    def type_moved(self):\n"
+    "        Below.__bases__ = (Other,)\n"
+    "        return Below.__bases__ == (Other,) == Below.__mro__[1:2]\n"
+    "    def function_named(self):\n"
+    "        function.__name__ = 'named'\n"
+    "        return function.__name__ == 'named'\n"
+    "    def function_qualified(self):\n"
+    "        function.__qualname__ = 'a.named'\n"
+    "        return function.__qualname__ == 'a.named'\n"
+    "class Below(Probe):\n"
+    "    pass\n"
+    "def function():\n"
+    "    pass\n"
     "probe = Probe()\n";
 
 /* Names of a new module in which that ran; NULL, without an exception. */
@@ -130,24 +184,64 @@ static bool is_known(void)
     return known;
 }
 
-void rpp_instances_prepare(void)
+static void prepare_instances(PyObject *probe)
+{
+    PyObject *class = own_attribute((PyObject *)&PyBaseObject_Type, "__class__");
+    PyObject *dict = own_attribute((PyObject *)Py_TYPE(probe), "__dict__");
+    dict_of.is_proved = replace(dict, "__dict__", set_dict, &dict_of) &&
+                        moves(RPP_INSTANCES, probe, "moved") &&
+                        moves(RPP_INSTANCES, probe, "emptied");
+    class_of.is_proved = replace(class, "__class__", set_class, &class_of) &&
+                         moves(RPP_INSTANCES, probe, "renamed") &&
+                         moves(RPP_INSTANCES, probe, "back");
+    Py_XDECREF(class);
+    Py_XDECREF(dict);
+}
+
+/* An attribute of functions or classes. */
+static void prepare_name(PyObject *probe, PyTypeObject *type, const char *name, setter set,
+                         struct told *told, const char *method)
+{
+    PyObject *descriptor = own_attribute((PyObject *)type, name);
+    told->is_proved = replace(descriptor, name, set, told) && moves(RPP_NAMES, probe, method);
+    Py_XDECREF(descriptor);
+}
+
+void rpp_descriptors_prepare(void)
 {
     rpp_assert_gil();
     if (class_of.before.set || dict_of.before.set) /* imported in another interpreter too */
         return;
     PyObject *names = is_known() ? run_probe() : NULL;
     PyObject *probe = names ? PyDict_GetItemString(names, "probe") : NULL; /* borrowed */
-    if (probe) {
-        PyObject *class = own_attribute((PyObject *)&PyBaseObject_Type, "__class__");
-        PyObject *dict = own_attribute((PyObject *)Py_TYPE(probe), "__dict__");
-        dict_of.is_proved = replace(dict, "__dict__", set_dict, &dict_of) &&
-                            moves(probe, "moved") && moves(probe, "emptied");
-        class_of.is_proved = replace(class, "__class__", set_class, &class_of) &&
-                             moves(probe, "renamed") && moves(probe, "back");
-        Py_XDECREF(class);
-        Py_XDECREF(dict);
+    PyObject *function = names ? PyDict_GetItemString(names, "function") : NULL;
+    if (probe && function) {
+        function_type = Py_TYPE(function);
+        prepare_name(probe, &PyType_Type, "__name__", set_type_name, &type_name, "type_named");
+        prepare_name(probe, &PyType_Type, "__qualname__", set_type_qualified_name,
+                     &type_qualified_name, "type_qualified");
+        prepare_name(probe, &PyType_Type, "__bases__", set_type_bases, &type_bases, "type_moved");
+        prepare_name(probe, function_type, "__name__", set_function_name, &function_name,
+                     "function_named");
+        prepare_name(probe, function_type, "__qualname__", set_function_qualified_name,
+                     &function_qualified_name, "function_qualified");
+        prepare_instances(probe);
     }
     Py_XDECREF(names);
+}
+
+bool rpp_attribute_is_told(PyObject *object, PyObject *name)
+{
+    rpp_assert_gil();
+    bool is_type = PyType_Check(object);
+    if (!is_type && Py_TYPE(object) != function_type)
+        return false;
+    if (PyUnicode_CompareWithASCIIString(name, "__name__") == 0)
+        return is_type ? type_name.is_proved : function_name.is_proved;
+    if (PyUnicode_CompareWithASCIIString(name, "__qualname__") == 0)
+        return is_type ? type_qualified_name.is_proved : function_qualified_name.is_proved;
+    return is_type && type_bases.is_proved &&
+           PyUnicode_CompareWithASCIIString(name, "__bases__") == 0;
 }
 
 bool rpp_classes_are_told(void)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Has an object got another class, or another dict for its attributes, since somebody last looked?
- * Nothing of the interpreter's tells. Both are set through descriptors, `object.__class__` and the
- * `__dict__` that a class's instances have: what these call is replaced by functions that count and
+ * Has a class or a function got another name, or a class other bases? Nothing of the interpreter's
+ * tells. All are set through descriptors: what these call is replaced by functions that count and
  * then do the same. One comparison does so for all objects that a callable reads. Guarded by the
  * GIL.
  */
-#ifndef REPRISE_PYTHON_INSTANCES_H
-#define REPRISE_PYTHON_INSTANCES_H
+#ifndef REPRISE_PYTHON_DESCRIPTORS_H
+#define REPRISE_PYTHON_DESCRIPTORS_H
 
 #include "base/python.h"
 
@@ -15,8 +15,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Moves before and behind each setting of a class or a dict, of any object. */
-extern uint64_t rpp_instance_changes;
+enum rpp_told {
+    RPP_INSTANCES, /* classes and dicts of objects */
+    RPP_NAMES,     /* names of functions, names and bases of classes */
+    RPP_TOLD
+};
+
+/* Each moves before and behind each such setting, of any object. */
+extern uint64_t rpp_told_changes[RPP_TOLD];
 
 /* Classes that were asked about, while objects of them live. Zeroed: none was. */
 struct rpp_told_types {
@@ -27,12 +33,14 @@ struct rpp_told_types {
     } list[64];
 };
 
-/* Replaces the descriptors' functions and proves, with an object of its own, that both are told of
+/* Replaces the descriptors' functions and proves, with objects of its own, that all are told of
  * and still set; no exception is set. Once, as the package is imported. */
-void rpp_instances_prepare(void);
+void rpp_descriptors_prepare(void);
 /* Are all settings of classes told? */
 bool rpp_classes_are_told(void);
 /* Are those of this object's dict? Of those whose dict lies ahead of them, as most have it. */
 bool rpp_dict_is_told(PyObject *object, struct rpp_told_types *types);
+/* Are those of this attribute of a function or a class? */
+bool rpp_attribute_is_told(PyObject *object, PyObject *name);
 
 #endif
