@@ -5,10 +5,12 @@ import copy
 import sys
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 
 import reprise
+from reprise._reads.values import Values
 from module_case import ModuleCase, Scaled, Shadowed
 
 INSTALL = "--install" in sys.argv
@@ -285,6 +287,55 @@ class Further(unittest.TestCase):
             for one in reversed(made):  # the others do not know yet
                 for _ in range(3):
                     self.assertTrue(torch.equal(one(self.x).cpu(), net(self.x).cpu()), number)
+
+    def walks_of(self, fn, net):
+        """How often a callable looks through all that it reads, and what it finds, until it has a graph."""
+        looks, look_again = [], Values.look_again
+
+        def counted(values, foresees=False):
+            looks.append(values)
+            look_again(values, foresees)
+        with mock.patch.object(Values, "look_again", counted):
+            made = reprise.graphed(fn)
+            for _ in range(3):
+                self.assertTrue(torch.equal(made(self.x), net(self.x)))
+        self.assertEqual(len(made.shapes()), 1)
+        return made, len(looks)
+
+    def test_a_module_that_is_met_on_the_way_takes_one_look(self):
+        class Buffered(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", torch.full((4,), 2.0))
+
+            def forward(self, x):
+                return x * self.scale
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), Buffered()).cuda().eval()
+        held = {"net": net}
+        fn = lambda x: held["net"](x)  # noqa: E731: no module is seen from outside
+        made, count = self.walks_of(fn, net)
+        self.assertEqual(count, 1)
+        other, count = self.walks_of(fn, net)
+        self.assertEqual(count, 0, "it takes what the first one found")
+        for change in (lambda: setattr(net[0], "weight", torch.nn.Parameter(self.x + 1)),
+                       lambda: setattr(net[1].scale, "data", self.x[0] + 2),
+                       lambda: held.update(net=net[0])):
+            change()
+            for one in (made, other):
+                for _ in range(3):
+                    self.assertTrue(torch.equal(one(self.x), held["net"](self.x)))
+
+    def test_tensors_that_a_module_does_not_list_are_looked_at(self):
+        class Some(torch.nn.Linear):
+            def parameters(self, recurse=True):
+                return iter(())
+        net = Some(4, 4, device="cuda")
+        held = {"net": net}
+        made, _ = self.walks_of(lambda x: held["net"](x), net)
+        for value in (2.0, 3.0):
+            net.weight.data = self.x * value
+            for _ in range(3):
+                self.assertTrue(torch.equal(made(self.x), net(self.x)))
 
 
 if __name__ == "__main__":

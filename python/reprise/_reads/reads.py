@@ -74,7 +74,7 @@ class Reads:
         self._follows_more = len(self.executed) > len(set(self._code))  # than it executed itself
         self._knows_code = self._follows_more  # what it will execute, most likely
         self.values = Values(torch, roots, known=self._known, executed=self.executed,
-                             is_compiled=self.is_compiled)
+                             is_compiled=self.is_compiled, foresees=watch is not None)
         self._asks = asks.Asks(torch, self._is_own, self.own_tensors)
         self.number = None
         self._numbers = collections.OrderedDict()
@@ -131,7 +131,7 @@ class Reads:
         if other is None or other is self or not other._lock.acquire(blocking=False):
             return False
         try:
-            taken = self._is_watched_as(other) and self.values.take(other.values)
+            taken = self._is_watched_as(other) and self._take(other.values)
             self._knows_code = self._knows_code or taken
             return taken
         finally:
@@ -142,6 +142,12 @@ class Reads:
         if self.watch is None or other.watch is None:
             return self.watch is other.watch
         return other.watch.members.holds()
+
+    def _take(self, others):
+        """Modules that another callable reaches are reached by this one, too, where it reads the same."""
+        if self.watch is not None and others.walk is not None and others.handle.holds():
+            self.found_more = self.watch.find(others.walk.modules) or self.found_more
+        return self.values.take(others)
 
     def _begin_alone(self):
         """Code that callables like this one executed is not followed any more, as it stands in the way."""
@@ -161,7 +167,7 @@ class Reads:
         if is_new or (goes_on and self.values.can_go_on()):
             self.values.look_further()
         else:
-            self.values.look_again()
+            self.values.look_again(self.values.foresees)
         self._met()
         self._learned = self.executed.size
         self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
@@ -250,10 +256,11 @@ class Reads:
 
     def _met(self):
         """Modules that the callable reaches are watched like those that it was given."""
-        walk = self.values.walk
-        if self.watch is not None and self.watch.find(walk.modules):
-            self.values.look_again()  # what is watched needs no second look
-            self.found_more = True
+        if self.watch is None:
+            return
+        self.found_more = self.watch.find(self.values.walk.modules) or self.found_more
+        if not self.values.leaves_all():
+            self.values.look_again()
 
     def _refuse(self, walk):
         for text in walk.obstacles:

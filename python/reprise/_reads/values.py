@@ -19,8 +19,10 @@ class Unreadable(Exception):
 class Values:
     """What one walk found, kept up to date."""
 
-    def __init__(self, torch, roots, names=None, known=(), executed=None, is_compiled=False, takes=None):
+    def __init__(self, torch, roots, names=None, known=(), executed=None, is_compiled=False, takes=None,
+                 foresees=False):
         self.torch = torch
+        self.foresees = foresees  # are tensors of modules that are met left to others? Then leaves_all() is asked
         self.takes = takes  # as for Walk
         self.unowned = None  # an object that this does not keep, though values lie in it
         self.is_compiled = is_compiled
@@ -49,15 +51,25 @@ class Values:
             others = self._take(changes)
             if others is not None:
                 return self.walk.tokens, others
-        self.look_again()
+        self.look_again(self.foresees)
         return self.walk.tokens, True
 
-    def look_again(self):
+    def look_again(self, foresees=False):
         with _readable(), uncollected():
-            walk = self._walk()
+            walk = self._walk(foresees)
             self.handle.set(walk.owners, self.unowned)
         self.walk = walk
         self.walks += 1
+
+    def leaves_all(self):
+        """Does somebody else look at all tensors that the walk left to others?"""
+        known = self._known_now()
+        if self.walk.known == known:
+            return True
+        if self.walk.foreseen is None or not self.walk.known <= known:
+            return False
+        self.walk.known = set(known)
+        return True
 
     def take(self, other):
         """What another one found by the same roots, where that is all as it was; False: it looks for itself."""
@@ -100,26 +112,28 @@ class Values:
     def _known_now(self):
         return self.known() if callable(self.known) else self.known
 
-    def _walk(self):
+    def _walk(self, foresees):
         known = self._known_now()
         if self.runs_unseen:
-            walk = Walk(self.torch, known, self.names, None, self.left, self.takes, MOST_UNSEEN).run(*self.roots)
+            walk = Walk(self.torch, known, self.names, None, self.left, self.takes, MOST_UNSEEN, foresees).run(
+                *self.roots)
             if not walk.obstacles:
                 return walk
             self.runs_unseen = False
-        walk = self._walk_executed(known)
+        walk = self._walk_executed(known, foresees)
         if self.is_compiled:
             walk.cautions.append("what compiled code reads is too much to follow; of functions that the "
                                  "compiler took in, changes of Python values may go unseen")
         return walk
 
-    def _walk_executed(self, known):
+    def _walk_executed(self, known, foresees):
         """In the stages of the walk before, where no more was executed: the same values then have the same tokens."""
         if self.executed is None:
-            return Walk(self.torch, known, self.names, None, self.left, self.takes).run(*self.roots)
+            return Walk(self.torch, known, self.names, None, self.left, self.takes, foresees=foresees).run(*self.roots)
         stages = self._stages if self._size == self.executed.size else [self.executed.copy()]
         for first, *more in (stages, stages[-1:]):
-            walk = Walk(self.torch, known, self.names, first.copy(), self.left, self.takes).run(*self.roots)
+            walk = Walk(self.torch, known, self.names, first.copy(), self.left, self.takes,
+                        foresees=foresees).run(*self.roots)
             self._stages = [first]
             self._note_executed(walk)
             if walk.can_go_on or not more:

@@ -21,6 +21,7 @@ import enum
 import functools
 import gc
 import io
+import itertools
 import logging
 import operator
 import os
@@ -138,7 +139,7 @@ def _find_asked(torch):
 class Walk(_C.Walk):
     """One walk from some roots; `run` does it. How values get tokens is in csrc/reads/walk.c."""
 
-    def __init__(self, torch, known=(), names=None, executed=None, left=(), takes=None, most=None):
+    def __init__(self, torch, known=(), names=None, executed=None, left=(), takes=None, most=None, foresees=False):
         self.torch = torch
         self._most = most or MOST_VALUES  # of more it is an obstacle, and the walk ends
         self.takes = takes      # of a tensor of the device: may calls bring another one? None: none may
@@ -147,7 +148,8 @@ class Walk(_C.Walk):
         self._met = {}          # by id: (tensor, where its token is, its places), while it walks
         self.left = left or {}  # places that are not looked at, as Reads.leave_out has them
         self.executed = executed  # places of code that ran, which alone is followed; None: all is
-        self.known = known      # ids of tensors that somebody else looks at
+        self.known = set(known) if foresees else known  # ids of tensors that somebody else looks at,
+        self.foreseen = set() if foresees else None  # and, of these, of such as modules have that it met
         self.modules = []       # nn.Modules and optimizers that were met
         self.optimizers = []
         self.optimizer_paths = []
@@ -990,8 +992,17 @@ class Walk(_C.Walk):
         if is_ours(module):
             return Same(module)
         self.modules.append(module)
+        if self.foreseen is not None:
+            self._foresee(module)
         self._follow(Walk._module_reads, module, path)
         return Same(module)
+
+    def _foresee(self, module):
+        """Whoever watches the modules that were met will look at their tensors."""
+        held = [part.values() for part in map(vars(module).get, ("_parameters", "_buffers")) if part]
+        found = set(map(id, itertools.chain(*held)))
+        self.foreseen |= found
+        self.known |= found
 
     def _module_reads(self, module, path):
         kind = type(module)
