@@ -1008,6 +1008,30 @@ class Streams(Case):
             return x + 1
         self.check(fn, is_captured=False)
 
+    def test_one_that_is_set_by_the_accelerator(self):
+        if not hasattr(torch._C, "_accelerator_setStream"):
+            self.skipTest("this PyTorch has no such function")
+        before = torch._C._accelerator_setStream
+
+        def fn(x):
+            current = torch.accelerator.current_stream()
+            torch.accelerator.set_stream(self.side)
+            self.seen.copy_(x * 2)
+            torch.accelerator.set_stream(current)  # strays
+            return x + 1
+        self.check(fn, is_captured=False)
+
+        def joining(x):
+            current = torch.accelerator.current_stream()
+            self.side.wait_stream(current)
+            torch.accelerator.set_stream(self.side)
+            self.seen.copy_(x * 2)
+            torch.accelerator.set_stream(current)
+            current.wait_stream(self.side)
+            return x + 1
+        self.check(joining, is_captured=True)
+        self.assertIs(torch._C._accelerator_setStream, before)
+
     def test_an_event_for_others(self):
         """CUDA lets nobody wait for one that a capture recorded."""
         event = torch.cuda.Event()

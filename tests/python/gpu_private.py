@@ -64,6 +64,7 @@ FAULTS = {
     "_C._cuda_setStream": ("put = torch._C._cuda_setStream; del torch._C._cuda_setStream\n"
                            "torch.cuda.set_stream = lambda s: s and put(stream_id=s.stream_id, "
                            "device_index=s.device_index, device_type=s.device_type)", None),
+    "_C._accelerator_setStream": (without("_C._accelerator_setStream"), None),
     "_C._cuda_synchronize": (without("_C._cuda_synchronize"), None),
     "_C._current_graph_task_id": (without("_C._current_graph_task_id"), None),
     "_C._dynamo.guards._empty_strided_cuda": (

@@ -270,6 +270,7 @@ class Private:
         self.get_stream = _find(torch, "_C._cuda_getCurrentStream")
         if self.get_stream is None:
             self.set_stream = None
+        self.set_any_stream = _find(torch, "_C._accelerator_setStream")  # of torch.accelerator; None: it has none
         self.synchronize = _find(torch, "_C._cuda_synchronize") or (lambda: torch.cuda.synchronize())
         # What is called behind the backward pass that is under way.
         self.queue_callback = _find(torch, "autograd.Variable._execution_engine.queue_callback")

@@ -9,9 +9,9 @@ leaves such a stream, and the caller's own stream, which is the current one in e
 An event that a capture records joins streams within it. Outside it cannot be waited for: CUDA refuses that, in the
 program's own call. So a run is refused that records an event, waits for it nowhere, and leaves it to somebody.
 
-While runs last, functions stand for what sets the current stream: the one that torch.cuda.set_stream and
-torch.cuda.stream call, and the methods by which a torch.cuda.Stream is a context itself. So do some for what records
-an event or waits for one. What C++ sets and records is not seen, nor a plain torch.Stream or torch.Event.
+While runs last, functions stand for what sets the current stream: those that torch.cuda.set_stream,
+torch.cuda.stream and torch.accelerator.set_stream call, and the methods by which a torch.cuda.Stream is a context itself. So do some for what records
+an event or waits for one. What C++ sets and records is not seen, nor a torch.Event, nor a plain torch.Stream that is a context.
 """
 
 import functools
@@ -22,7 +22,7 @@ from .. import _C
 from .._base import torch_private
 from .._base.lines import take_stack
 
-_SET = "_cuda_setStream"
+_SET, _SET_ANY = "_cuda_setStream", "_accelerator_setStream"
 _lock = threading.Lock()
 _active: dict[int, list] = {}  # by thread: its runs, the innermost last
 _originals: list = []  # of torch.cuda.Event, while there are any: record, wait
@@ -34,6 +34,7 @@ class Watch:
     def __init__(self, torch, stream, before):
         self._torch = torch
         self._stream = _name(stream)
+        self.device_type = stream.device_type
         self._handle = stream.cuda_stream
         self._before = before
         self._outer = []  # of streams that are contexts: what was current before each
@@ -108,7 +109,8 @@ def _here():
 
 def _replace(torch):
     """Functions in the place of PyTorch's; other threads, and this one between its runs, get what they stand for."""
-    put, kind = torch_private.of(torch).set_stream, torch.cuda.Stream
+    private = torch_private.of(torch)
+    put, kind = private.set_stream, torch.cuda.Stream
 
     def set_stream(stream_id, device_index, device_type):
         watch, wanted = _here(), (stream_id, device_index, device_type)
@@ -128,7 +130,16 @@ def _replace(torch):
         watch.exit(put, sys._getframe(1))
         return None
 
+    def set_any_stream(stream):
+        watch = _here()
+        if watch is None or stream.device_type != watch.device_type:
+            private.set_any_stream(stream)
+        else:
+            _put(put, watch.set(_name(stream), sys._getframe(1)))
+
     torch_private.put_native(torch, _SET, set_stream)
+    if private.set_any_stream is not None:
+        torch_private.put_native(torch, _SET_ANY, set_any_stream)
     if hasattr(kind, "__enter__"):
         kind.__enter__, kind.__exit__ = enter, leave
     _replace_events(torch.cuda.Event)
@@ -156,8 +167,10 @@ def _replace_events(kind):
 
 
 def _put_back(torch):
-    kind = torch.cuda.Stream
-    torch_private.put_native(torch, _SET, torch_private.of(torch).set_stream)
+    kind, private = torch.cuda.Stream, torch_private.of(torch)
+    torch_private.put_native(torch, _SET, private.set_stream)
+    if private.set_any_stream is not None:
+        torch_private.put_native(torch, _SET_ANY, private.set_any_stream)
     for name in ("__enter__", "__exit__"):
         if name in vars(kind):
             delattr(kind, name)
