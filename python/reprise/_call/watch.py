@@ -10,7 +10,6 @@ answer is no are they looked up again.
 import collections
 import functools
 import inspect
-import operator
 import weakref
 from operator import attrgetter
 
@@ -112,13 +111,20 @@ class Watch:
 
     def _take_found(self):
         """What another one found of the same modules, where they have the members and hooks that it found."""
-        seen = (_registrations, self.handle.next_id)
         other = None if self.single else _found.get(tuple(map(id, self.given)))
-        if other is None or other.roots is not other.given or not all(map(operator.is_, other.given, self.given)):
+        return other is not None and other.roots is other.given and self.take(other)
+
+    def take(self, other):
+        """Watches what another one of the same modules watches, those that it found beside them too. False: it is of
+        others, or they have other members or hooks by now."""
+        seen = (_registrations, self.handle.next_id)
+        if self.single or other.single or list(map(id, self.given)) != list(map(id, other.given)):
             return False
+        roots = self.given if other.roots is other.given else list(other.roots)
         lists = other.modules, other.params, other.found, other.tensors, other.hooks
         if not self.members.take(other.members) or other.modules is not lists[0]:  # another thread looks again
             return False
+        self.roots = roots
         self.modules, self.params, self.found, self.tensors, self.hooks = map(list, lists)
         self.seen = seen
         return True

@@ -131,23 +131,20 @@ class Reads:
         if other is None or other is self or not other._lock.acquire(blocking=False):
             return False
         try:
-            taken = self._is_watched_as(other) and self._take(other.values)
+            taken = self._is_watched_as(other) and self.values.take(other.values)
             self._knows_code = self._knows_code or taken
             return taken
         finally:
             other._lock.release()
 
     def _is_watched_as(self, other):
-        """Have modules the hooks that it found? Those who watch them are told of new ones before CPython 3.12."""
+        """Have modules the hooks that it found, and are those watched that it reached? Those who watch them are told
+        of new hooks before CPython 3.12."""
         if self.watch is None or other.watch is None:
             return self.watch is other.watch
-        return other.watch.members.holds()
-
-    def _take(self, others):
-        """Modules that another callable reaches are reached by this one, too, where it reads the same."""
-        if self.watch is not None and others.walk is not None and others.handle.holds():
-            self.found_more = self.watch.find(others.walk.modules) or self.found_more
-        return self.values.take(others)
+        taken = self.watch.take(other.watch)
+        self.found_more = taken or self.found_more
+        return taken
 
     def _begin_alone(self):
         """Code that callables like this one executed is not followed any more, as it stands in the way."""
