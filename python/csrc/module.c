@@ -422,6 +422,8 @@ static PyMethodDef methods[] = {
     {"run_aside", rpp_run_aside, METH_VARARGS,
      "run_aside(callable, seconds): on a thread of its own; has it ended by then?"},
     {"settle_layout", rpp_settle_layout, METH_NOARGS, "Is it known where tensors have those?"},
+    {"tensor_places", rpp_tensor_places, METH_O,
+     "Where each of a list of tensors lies, and its form, as bytes; None: that is not known."},
     {"see_gradient", rpp_see_gradient, METH_VARARGS,
      "see_gradient(tensor, address of its impl, of its gradient's or 0, does it want one)."},
     {"with_gradients", rpp_with_gradients, METH_O,

@@ -325,6 +325,70 @@ class Further(unittest.TestCase):
                 for _ in range(3):
                     self.assertTrue(torch.equal(one(self.x), held["net"](self.x)))
 
+    def check_changes(self, make, changes):
+        """Of a net that is graphed itself, and of one that a closure has."""
+        for reach in (lambda net: net, lambda net: lambda x: net(x)):
+            net = make()
+            made = reprise.graphed(reach(net))
+            for number, change in enumerate((lambda net: None, *changes)):
+                change(net)
+                for _ in range(3):
+                    self.assertTrue(torch.equal(made(self.x), net(self.x)), number)
+            self.assertTrue(reprise.graphed_of(made).shapes())
+
+    def test_other_sizes_and_strides_at_the_same_place(self):
+        def turned(net):
+            net.weight.data = net.weight.data.t()
+        self.check_changes(lambda: torch.nn.Linear(4, 4, device="cuda"), (turned, turned))
+
+        class Growing(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.held = torch.arange(8.0, device="cuda")
+                self.register_buffer("seen", self.held[:2])
+
+            def forward(self, x):
+                return x * self.seen.sum()
+        self.check_changes(Growing, [lambda net, n=n: setattr(net.seen, "data", net.held[:n]) for n in (4, 8, 3)])
+
+    def test_another_dict_of_parameters_or_buffers(self):
+        def another(name):
+            def change(net):
+                setattr(net, name, {key: held.detach() + 1 if name == "_buffers" else torch.nn.Parameter(held.detach() + 1)
+                                    for key, held in getattr(net, name).items()})
+            return change
+
+        class Some(torch.nn.Linear):
+            def __init__(self):
+                super().__init__(4, 4, device="cuda")
+                self.register_buffer("scale", torch.full((4,), 2.0, device="cuda"))
+
+            def forward(self, x):
+                return super().forward(x) * self.scale
+        self.check_changes(Some, [another("_parameters"), another("_buffers"),
+                                  lambda net: net.__setstate__(dict(Some().__dict__))])
+
+    def test_what_is_put_into_the_dict_of_buffers_behind_data(self):
+        """The new tensor gets the place of the first one, which the second one left."""
+        class Some(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", torch.full((4,), 2.0, device="cuda"))
+
+            def forward(self, x):
+                return x * self.scale
+
+        def moved(net):
+            net.scale.data = torch.full((4,), 3.0, device="cuda")
+        for value in (4.0, 5.0):
+            self.check_changes(Some, [moved, lambda net: net._buffers.update(
+                scale=torch.full((4,), value, device="cuda")), moved, lambda net: net._apply(lambda t: t * 2)])
+
+    def test_attributes_that_have_names_of_methods(self):
+        net = torch.nn.Linear(4, 4, device="cuda")
+        net.__dict__["modules"] = [1]
+        self.check_changes(lambda: net, [])
+
     def test_tensors_that_a_module_does_not_list_are_looked_at(self):
         class Some(torch.nn.Linear):
             def parameters(self, recurse=True):

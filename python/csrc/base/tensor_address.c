@@ -47,11 +47,11 @@ static uint32_t matches_form(const uint64_t *impl, PyObject *shape, PyObject *st
     return found;
 }
 
-uint64_t rpp_tensor_form(const void *tensor)
+uint64_t rpp_impl_form(const uint64_t *impl)
 {
-    if (!rpp_tensor_layout.known || !rpp_tensor_layout.form)
+    if (!rpp_tensor_layout.form)
         return 0;
-    const uint64_t *form = rpp_tensor_impl(tensor) + rpp_tensor_layout.form;
+    const uint64_t *form = impl + rpp_tensor_layout.form;
     uint64_t rank = form[0], mixed = rank + 1;
     if (rank > FORM_RANK) /* they lie elsewhere, in memory of their own */
         return 0;
@@ -59,6 +59,28 @@ uint64_t rpp_tensor_form(const void *tensor)
         mixed = (mixed * 0x9e3779b97f4a7c15u ^ form[1 + i]) * 0x9e3779b97f4a7c15u ^
                 form[1 + FORM_RANK + i];
     return mixed;
+}
+
+PyObject *rpp_tensor_places(PyObject *module, PyObject *tensors)
+{
+    rpp_assert_gil();
+    (void)module;
+    if (!PyList_Check(tensors))
+        return PyErr_Format(PyExc_TypeError, "tensor_places takes a list");
+    if (!rpp_tensor_layout.known || !rpp_tensor_layout.form)
+        return Py_NewRef(Py_None);
+    enum { WORDS = 3 };
+    Py_ssize_t count = PyList_Size(tensors);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, count * WORDS * (Py_ssize_t)sizeof(uint64_t));
+    uint64_t *words = bytes ? (uint64_t *)(void *)PyBytes_AsString(bytes) : NULL;
+    for (Py_ssize_t i = 0; words && i < count; i++) {
+        const void *tensor = PyList_GetItem(tensors, i);
+        struct rpp_tensor_place place = rpp_tensor_place(tensor);
+        words[WORDS * i] = place.data;
+        words[WORDS * i + 1] = place.offset;
+        words[WORDS * i + 2] = rpp_tensor_form(tensor);
+    }
+    return bytes;
 }
 
 /* see_tensor(tensor, its size as an object, addresses of its impl and storage, data, offset, keys,

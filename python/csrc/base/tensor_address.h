@@ -82,10 +82,16 @@ static inline uint64_t rpp_tensor_keys(const void *tensor)
 }
 
 /* A number for sizes and strides, which may change where a tensor stays; 0: they are not known. */
-uint64_t rpp_tensor_form(const void *tensor);
+uint64_t rpp_impl_form(const uint64_t *impl);
+static inline uint64_t rpp_tensor_form(const void *tensor)
+{
+    return rpp_tensor_layout.known ? rpp_impl_form(rpp_tensor_impl(tensor)) : 0;
+}
 
 /* see_tensor(..) and settle_layout(): how the places of these words are learned. */
 PyObject *rpp_see_tensor(PyObject *module, PyObject *args);
 PyObject *rpp_settle_layout(PyObject *module, PyObject *unused);
+/* tensor_places(tensors): where each of a list lies and its form, as bytes to compare; None: that is not known. */
+PyObject *rpp_tensor_places(PyObject *module, PyObject *tensors);
 
 #endif

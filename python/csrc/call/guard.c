@@ -115,6 +115,7 @@ static void note_path(struct rpp_guard *guard, size_t i, const void *tensor)
     path->tensor = tensor;
     path->impl = rpp_tensor_impl(tensor);
     path->storage = ((const uint64_t *const *)path->impl)[rpp_tensor_layout.storage];
+    path->form = rpp_impl_form(path->impl);
 }
 
 /* Notes where the tensors lie, in the quick way if that agrees with DLPack about all of them. */
@@ -149,7 +150,8 @@ static bool paths_hold(const struct rpp_guard *guard)
         if (path->tensor[at.impl] != (uintptr_t)path->impl || !path->storage ||
             path->impl[at.storage] != (uintptr_t)path->storage ||
             path->impl[at.offset] != guard->places[i].offset ||
-            path->storage[at.data] != guard->places[i].data)
+            path->storage[at.data] != guard->places[i].data ||
+            rpp_impl_form(path->impl) != path->form)
             return false;
     }
     return true;
@@ -170,6 +172,9 @@ static bool places_hold(const struct rpp_guard *guard)
         else
             return false;
         if (!rpp_tensor_same_place(now, guard->places[i]))
+            return false;
+        if (!guard->asks_dlpack &&
+            rpp_tensor_form(PyTuple_GetItem(guard->tensors, (Py_ssize_t)i)) != guard->paths[i].form)
             return false;
     }
     return true;

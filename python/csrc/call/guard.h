@@ -33,6 +33,7 @@ struct rpp_guard {
     struct rpp_tensor_place *places;
     struct rpp_path { /* from a tensor to its data */
         const uint64_t *tensor, *impl, *storage;
+        uint64_t form; /* sizes and strides, as rpp_impl_form has them */
     } * paths;
     PyObject **modes; /* borrowed: True or False */
     PyObject *handles, *handle_count;

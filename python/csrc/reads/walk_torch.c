@@ -177,6 +177,31 @@ static bool add_parts(struct rpp_walk *walk, PyObject *names, PyObject *parts, P
     return true;
 }
 
+/* Another dict may come to be where a module has its children, parameters or buffers. */
+static bool add_places_of_parts(struct rpp_walk *walk, PyObject *names, PyObject *path, int way)
+{
+    PyObject *const parts[] = {says.modules, says.parameters, says.buffers};
+    enum { COUNT = sizeof parts / sizeof *parts };
+    struct rpp_owned owned = {.kind = RPP_NAMES, .way = way, .object = names};
+    PyObject *held[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        held[i] = PyDict_GetItemWithError(names, parts[i]);
+        if (!held[i])
+            return !PyErr_Occurred();
+    }
+    owned.keys = PyTuple_Pack(COUNT, parts[0], parts[1], parts[2]);
+    owned.values = PyTuple_Pack(COUNT, held[0], held[1], held[2]);
+    bool worked = owned.keys && owned.values && rpp_walk_append_owner(walk, &owned);
+    for (size_t i = 0; worked && i < COUNT; i++) {
+        PyObject *text = PyUnicode_FromFormat("%U.%U", path, parts[i]);
+        worked = text && rpp_walk_append(walk, dict_word, text);
+        Py_XDECREF(text);
+    }
+    Py_XDECREF(owned.keys);
+    Py_XDECREF(owned.values);
+    return worked;
+}
+
 static bool add_scope(PyObject *scopes, PyObject *module, PyObject *names, PyObject *path,
                       PyObject *own, PyObject *skips, int way)
 {
@@ -209,7 +234,8 @@ PyObject *rpp_walk_module(PyObject *self, PyObject *args)
         worked = false;
     }
     worked = worked && add_scope(scopes, module, names, path, own, skips, way) &&
-             add_parts(walk, names, parts, path, way_of_parts);
+             add_parts(walk, names, parts, path, way_of_parts) &&
+             add_places_of_parts(walk, names, path, way);
     Py_XDECREF(names);
     return worked ? Py_NewRef(Py_None) : NULL;
 }

@@ -150,12 +150,12 @@ class Watch:
         if self.roots is self.given and self.seen == (_registrations, self.handle.next_id):
             known = set(map(id, self.modules))
         else:
-            known = {id(m) for root in self.given for m in root.modules()}
+            known = {id(m) for root in self.given for m in _modules_of(root)}
         found = []
         for module in modules:
             if id(module) not in known:
                 found.append(module)
-                known.update(map(id, module.modules()))
+                known.update(map(id, _modules_of(module)))
         roots = self.given + found
         if list(map(id, roots)) == list(map(id, self.roots)):
             return False
@@ -171,8 +171,6 @@ class Watch:
     def has_changed_members(self):
         """Are there other modules, parameters or hooks than at the last refresh?"""
         now = (_registrations, self.handle.next_id)
-        if self.seen == now:
-            return False
         if self.members.holds():
             self.seen = now
             return False
@@ -182,7 +180,11 @@ class Watch:
         return before != (list(map(id, self.modules)), list(map(id, self.found)), self.hooks)
 
     def addresses(self):
-        return tuple(map(self.address, self.tensors))
+        """Where the tensors lie, with their sizes and strides: another one may look at the same memory in its place."""
+        places = _C.tensor_places(self.tensors)
+        if places is not None:
+            return places
+        return tuple((self.address(tensor), tensor.shape, tensor.stride()) for tensor in self.tensors)
 
     def modes(self):
         return tuple(map(_training, self.modules))
@@ -202,11 +204,16 @@ def _each_once(found):
 _LISTS = ("named_modules", "_named_members", "parameters", "named_parameters", "buffers", "named_buffers")
 
 
+def _modules_of(root):
+    """By the class: an attribute may have the name of a method."""
+    return type(root).modules(root)
+
+
 def _parts_of(torch, root):
     """The modules, parameters and buffers of one, with those below it, in one pass where its class lists them as
-    any does. By the class: an attribute may have the name of a method."""
+    any does."""
     kind, plain = type(root), torch.nn.Module
-    modules = list(kind.modules(root))
+    modules = list(_modules_of(root))
     if any(getattr(kind, name) is not getattr(plain, name) for name in _LISTS):
         return modules, kind.parameters(root), kind.buffers(root)
     return (modules, [p for m in modules for p in m._parameters.values() if p is not None],
