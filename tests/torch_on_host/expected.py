@@ -38,8 +38,8 @@ RUNS = {
     "gpu_homes.py --install": 17,
     "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed
     "gpu_versions.py": 8,
-    "gpu_effects.py": 68,
-    "gpu_effects.py --install": 68,
+    "gpu_effects.py": 70,
+    "gpu_effects.py --install": 70,
     "gpu_serving.py": 28,
     "gpu_serving.py --install": 28,
     "gpu_rests.py": 17,
@@ -58,8 +58,8 @@ RUNS = {
     "gpu_cpu_values.py --install": 88,
     "gpu_answers.py": 17,  # and one needs cuFFT
     "gpu_answers.py --install": 17,
-    "gpu_module.py": 26,
-    "gpu_module.py --install": 26,
+    "gpu_module.py": 32,
+    "gpu_module.py --install": 32,
     "gpu_parts.py": 55,
     "gpu_parts.py --install": 55,
     "gpu_graph.py": 13,
