@@ -131,15 +131,15 @@ class Reads:
         if other is None or other is self or not other._lock.acquire(blocking=False):
             return False
         try:
-            taken = self._is_watched_as(other) and self.values.take(other.values)
+            taken = self._watch_as(other) and self.values.take(other.values)
             self._knows_code = self._knows_code or taken
             return taken
         finally:
             other._lock.release()
 
-    def _is_watched_as(self, other):
-        """Have modules the hooks that it found, and are those watched that it reached? Those who watch them are told
-        of new hooks before CPython 3.12."""
+    def _watch_as(self, other):
+        """Watches the modules that another callable's watch found beside those that both were given. False: they have
+        other members or hooks by now, of which those who watch them are told before CPython 3.12."""
         if self.watch is None or other.watch is None:
             return self.watch is other.watch
         taken = self.watch.take(other.watch)
