@@ -25,8 +25,13 @@ static uint32_t matches(const void *object, size_t words, unsigned long long val
     return found;
 }
 
-/* Sizes and strides of up to five dimensions lie behind the rank. */
-enum { FORM_RANK = 5, FORM_WORDS = 1 + 2 * FORM_RANK };
+enum { FORM_RANK = RPP_FORM_RANK, FORM_WORDS = 1 + 2 * FORM_RANK };
+
+/* Odd numbers of 64 bits: the initial values of SHA-512 and two of SHA-384, with the last bit set. */
+const uint64_t rpp_form_mix[2 * RPP_FORM_RANK] = {
+    0x6a09e667f3bcc909, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
+    0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179,
+    0xcbbb9d5dc1059ed9, 0x629a292a367cd507};
 
 /* Which words of an impl begin such a form? */
 static uint32_t matches_form(const uint64_t *impl, PyObject *shape, PyObject *stride)
@@ -45,20 +50,6 @@ static uint32_t matches_form(const uint64_t *impl, PyObject *shape, PyObject *st
         found |= (uint32_t)fits << at;
     }
     return found;
-}
-
-uint64_t rpp_impl_form(const uint64_t *impl)
-{
-    if (!rpp_tensor_layout.form)
-        return 0;
-    const uint64_t *form = impl + rpp_tensor_layout.form;
-    uint64_t rank = form[0], mixed = rank + 1;
-    if (rank > FORM_RANK) /* they lie elsewhere, in memory of their own */
-        return 0;
-    for (uint64_t i = 0; i < rank; i++)
-        mixed = (mixed * 0x9e3779b97f4a7c15u ^ form[1 + i]) * 0x9e3779b97f4a7c15u ^
-                form[1 + FORM_RANK + i];
-    return mixed;
 }
 
 PyObject *rpp_tensor_places(PyObject *module, PyObject *tensors)

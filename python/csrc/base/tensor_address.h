@@ -81,8 +81,24 @@ static inline uint64_t rpp_tensor_keys(const void *tensor)
     return rpp_tensor_impl(tensor)[rpp_tensor_layout.keys];
 }
 
-/* A number for sizes and strides, which may change where a tensor stays; 0: they are not known. */
-uint64_t rpp_impl_form(const uint64_t *impl);
+/* Sizes and strides of up to so many dimensions lie behind the rank. */
+enum { RPP_FORM_RANK = 5 };
+extern const uint64_t rpp_form_mix[2 * RPP_FORM_RANK];
+
+/* A number for sizes and strides, which may change where a tensor stays; 0: they are not known, or lie elsewhere, in
+ * memory of their own. A guard asks it of each parameter: no product waits for another one. */
+static inline uint64_t rpp_impl_form(const uint64_t *impl)
+{
+    const uint64_t *form = impl + rpp_tensor_layout.form;
+    if (!rpp_tensor_layout.form || form[0] > RPP_FORM_RANK)
+        return 0;
+    uint64_t rank = form[0], mixed = rank + 1;
+    for (uint64_t i = 0; i < rank; i++)
+        mixed += form[1 + i] * rpp_form_mix[i] +
+                 form[1 + RPP_FORM_RANK + i] * rpp_form_mix[RPP_FORM_RANK + i];
+    return mixed;
+}
+
 static inline uint64_t rpp_tensor_form(const void *tensor)
 {
     return rpp_tensor_layout.known ? rpp_impl_form(rpp_tensor_impl(tensor)) : 0;
