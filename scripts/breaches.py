@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The self-tests of scripts that refuse files of a tree."""
+"""Scripts that refuse files of a tree, and their self-tests."""
 
 import pathlib
+import sys
 import tempfile
 
 
@@ -21,3 +22,19 @@ def expect(check, allowed, refused):
         assert not check(root), check(root)
         _write(root, refused)
         assert sorted(finding.split(":")[0] for finding in check(root)) == sorted(refused), check(root)
+
+
+def main(usage, check, self_test, well):
+    """What a script does: its self-test where that is asked for, or else what check(root) finds, which ends it with 1.
+    well: said where it finds nothing."""
+    name = pathlib.Path(sys.argv[0]).stem
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    if len(sys.argv) != 2 or not pathlib.Path(sys.argv[1]).is_dir():
+        sys.exit(usage)
+    findings = check(pathlib.Path(sys.argv[1]))
+    for finding in findings:
+        print(f"{name}: {finding}")
+    if findings:
+        sys.exit(1)
+    print(f"{name}: {well}")

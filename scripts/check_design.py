@@ -15,8 +15,9 @@ usage: check_design.py ROOT
 
 import pathlib
 import re
-import sys
 import tempfile
+
+import breaches
 
 FACTS = "facts.md"  # tables of figures, and no decisions
 PARTS = ["Decision", "Why", "Cost", "Where"]
@@ -171,18 +172,5 @@ def self_test():
     print("check_design: lost files, functions, terms, rooms, chapters and parts of decisions are found")
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        return self_test()
-    if len(sys.argv) != 2 or not pathlib.Path(sys.argv[1]).is_dir():
-        sys.exit(__doc__)
-    findings = check(pathlib.Path(sys.argv[1]))
-    for finding in findings:
-        print(f"check_design: {finding}")
-    if findings:
-        sys.exit(1)
-    print("check_design: all that the pages of the design name is there")
-
-
 if __name__ == "__main__":
-    main()
+    breaches.main(__doc__, check, self_test, "all that the pages of the design name is there")

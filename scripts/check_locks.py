@@ -11,8 +11,6 @@ usage: check_locks.py ROOT
 """
 
 import ast
-import pathlib
-import sys
 
 import breaches
 
@@ -58,18 +56,5 @@ def self_test():
     print(f"check_locks: each of {len(refused)} kinds of breach is found")
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        return self_test()
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    findings = check(pathlib.Path(sys.argv[1]))
-    for finding in findings:
-        print(f"check_locks: {finding}")
-    if findings:
-        sys.exit(1)
-    print("check_locks: no comprehension stands in a block that holds a lock")
-
-
 if __name__ == "__main__":
-    main()
+    breaches.main(__doc__, check, self_test, "no comprehension stands in a block that holds a lock")

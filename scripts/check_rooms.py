@@ -13,9 +13,7 @@ usage: check_rooms.py ROOT
 """
 
 import ast
-import pathlib
 import re
-import sys
 
 import breaches
 
@@ -188,18 +186,5 @@ def self_test():
     print(f"check_rooms: each of {len(refused)} kinds of breach is found")
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        return self_test()
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    findings = check(pathlib.Path(sys.argv[1]))
-    for finding in findings:
-        print(f"check_rooms: {finding}")
-    if findings:
-        sys.exit(1)
-    print("check_rooms: imports and includes point down, private names stay at home")
-
-
 if __name__ == "__main__":
-    main()
+    breaches.main(__doc__, check, self_test, "imports and includes point down, private names stay at home")

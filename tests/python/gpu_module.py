@@ -307,10 +307,11 @@ class Further(unittest.TestCase):
             def __init__(self):
                 super().__init__()
                 self.register_buffer("scale", torch.full((4,), 2.0))
+                self.register_buffer("none", None)
 
             def forward(self, x):
                 return x * self.scale
-        net = torch.nn.Sequential(torch.nn.Linear(4, 4), Buffered()).cuda().eval()
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), Buffered()).cuda().eval()
         held = {"net": net}
         fn = lambda x: held["net"](x)  # noqa: E731: no module is seen from outside
         made, count = self.walks_of(fn, net)

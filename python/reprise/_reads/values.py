@@ -66,7 +66,7 @@ class Values:
         known = self._known_now()
         if self.walk.known == known:
             return True
-        if self.walk.foreseen is None or not self.walk.known <= known:
+        if not self.walk.foresees or not self.walk.known <= known:
             return False
         self.walk.known = set(known)
         return True

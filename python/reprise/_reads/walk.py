@@ -21,7 +21,6 @@ import enum
 import functools
 import gc
 import io
-import itertools
 import logging
 import operator
 import os
@@ -148,8 +147,8 @@ class Walk(_C.Walk):
         self._met = {}          # by id: (tensor, where its token is, its places), while it walks
         self.left = left or {}  # places that are not looked at, as Reads.leave_out has them
         self.executed = executed  # places of code that ran, which alone is followed; None: all is
-        self.known = set(known) if foresees else known  # ids of tensors that somebody else looks at,
-        self.foreseen = set() if foresees else None  # and, of these, of such as modules have that it met
+        self.known = set(known) if foresees else known  # ids of tensors that somebody else looks at
+        self.foresees = foresees  # are those of modules that it meets among them, as their tensors will be watched?
         self.modules = []       # nn.Modules and optimizers that were met
         self.optimizers = []
         self.optimizer_paths = []
@@ -992,17 +991,14 @@ class Walk(_C.Walk):
         if is_ours(module):
             return Same(module)
         self.modules.append(module)
-        if self.foreseen is not None:
+        if self.foresees:
             self._foresee(module)
         self._follow(Walk._module_reads, module, path)
         return Same(module)
 
     def _foresee(self, module):
-        """Whoever watches the modules that were met will look at their tensors."""
-        held = [part.values() for part in map(vars(module).get, ("_parameters", "_buffers")) if part]
-        found = set(map(id, itertools.chain(*held)))
-        self.foreseen |= found
-        self.known |= found
+        for part in map(vars(module).get, ("_parameters", "_buffers")):
+            self.known.update(id(tensor) for tensor in (part or {}).values() if tensor is not None)
 
     def _module_reads(self, module, path):
         kind = type(module)
