@@ -5,8 +5,8 @@
 usage: guards.py [--calls N] [--rounds N] [--install] [--models NAME ...]
 
 A graphed callable is called in turns as it is and without looking at what it reads (closures, globals,
-attributes, containers; PyTorch's switches are looked at either way): both launch the same graph. Before each call the
-program does what programs do: it sets attributes that nobody reads, moves a loop variable in the globals
+attributes, containers; PyTorch's switches are looked at either way): both launch the same graph. Before each
+call the program does what programs do: it sets attributes that nobody reads, moves a loop variable in the globals
 of the module and, now and then, calls the net eagerly; then it waits for the device. Prints JSON:
 microseconds of the host for a call, median and the hundredth part above, of both; those of the look alone,
 a Python call of 0.05 us included; and what is looked at.
@@ -154,7 +154,8 @@ def measure(name, calls, rounds):
             "with": summary(found[True]), "without": summary(found[False]),
             "guards_us": round(statistics.median(pairs), 3),
             "guards_worst_us": round(max(pairs), 3), "look": summary(alone), "owners": owners, "always": always,
-            "words": made._reads.values.handle.words(), "values": len(made._reads.values.walk.tokens), "failures": made.failures()}
+            "words": made._reads.values.handle.words(), "values": len(made._reads.values.walk.tokens),
+            "failures": made.failures()}
 
 
 def main():

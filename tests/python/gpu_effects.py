@@ -889,8 +889,8 @@ class Interrupted(Case):
 
     @staticmethod
     def opens_block(frame):
-        """Is a with statement under way? What a trace function alone raises there leaves CPython 3.12.3 with what the
-        block took: a signal is not looked at between its last statement and its end."""
+        """Is a with statement under way? What a trace function raises as its block ends most likely leaves CPython 3.12.3
+        with what the block took. No signal comes there."""
         return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
 
     def call_until(self, made, x, line):

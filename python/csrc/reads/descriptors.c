@@ -24,9 +24,22 @@ struct told {
 };
 
 static struct told class_of, dict_of;
+
+/* Attributes of classes or functions, and the probe's method that sets each. What a descriptor of
+ * one calls is given its entry. */
+static struct named {
+    bool is_of_types;
+    const char *name, *method;
+    struct told told;
+} named[] = {
+    {true, "__name__", "type_named", {{0}}},
+    {true, "__qualname__", "type_qualified", {{0}}},
+    {true, "__bases__", "type_moved", {{0}}},
+    {false, "__name__", "function_named", {{0}}},
+    {false, "__qualname__", "function_qualified", {{0}}},
+};
+enum { NAMED = sizeof named / sizeof *named };
 static PyTypeObject *function_type; /* NULL: not known */
-static struct told type_name, type_qualified_name, type_bases, function_name,
-    function_qualified_name;
 
 /* Code that runs in the midst, of an audit hook or as the old dict goes, may look too: at what was
  * there ahead of it, and at what is there behind. */
@@ -50,34 +63,15 @@ static int set_dict(PyObject *object, PyObject *value, void *closure)
     return set_told(RPP_INSTANCES, &dict_of, object, value);
 }
 
-static int set_type_name(PyObject *type, PyObject *value, void *closure)
+static int set_named(PyObject *object, PyObject *value, void *told)
 {
-    (void)closure;
-    return set_told(RPP_NAMES, &type_name, type, value);
+    return set_told(RPP_NAMES, told, object, value);
 }
 
-static int set_type_qualified_name(PyObject *type, PyObject *value, void *closure)
+static PyObject *get_named(PyObject *object, void *told)
 {
-    (void)closure;
-    return set_told(RPP_NAMES, &type_qualified_name, type, value);
-}
-
-static int set_type_bases(PyObject *type, PyObject *value, void *closure)
-{
-    (void)closure;
-    return set_told(RPP_NAMES, &type_bases, type, value);
-}
-
-static int set_function_name(PyObject *function, PyObject *value, void *closure)
-{
-    (void)closure;
-    return set_told(RPP_NAMES, &function_name, function, value);
-}
-
-static int set_function_qualified_name(PyObject *function, PyObject *value, void *closure)
-{
-    (void)closure;
-    return set_told(RPP_NAMES, &function_qualified_name, function, value);
+    const PyGetSetDef *before = &((const struct told *)told)->before;
+    return before->get(object, before->closure);
 }
 
 /* What a class has by this name itself, new; NULL, without an exception, where it has nothing. */
@@ -198,12 +192,16 @@ static void prepare_instances(PyObject *probe)
     Py_XDECREF(dict);
 }
 
-/* An attribute of functions or classes. */
-static void prepare_name(PyObject *probe, PyTypeObject *type, const char *name, setter set,
-                         struct told *told, const char *method)
+static void prepare_named(PyObject *probe, struct named *attribute)
 {
-    PyObject *descriptor = own_attribute((PyObject *)type, name);
-    told->is_proved = replace(descriptor, name, set, told) && moves(RPP_NAMES, probe, method);
+    PyTypeObject *type = attribute->is_of_types ? &PyType_Type : function_type;
+    struct told *told = &attribute->told;
+    PyObject *descriptor = own_attribute((PyObject *)type, attribute->name);
+    if (replace(descriptor, attribute->name, set_named, told)) {
+        told->now.get = get_named;
+        told->now.closure = told;
+        told->is_proved = moves(RPP_NAMES, probe, attribute->method);
+    }
     Py_XDECREF(descriptor);
 }
 
@@ -217,14 +215,8 @@ void rpp_descriptors_prepare(void)
     PyObject *function = names ? PyDict_GetItemString(names, "function") : NULL;
     if (probe && function) {
         function_type = Py_TYPE(function);
-        prepare_name(probe, &PyType_Type, "__name__", set_type_name, &type_name, "type_named");
-        prepare_name(probe, &PyType_Type, "__qualname__", set_type_qualified_name,
-                     &type_qualified_name, "type_qualified");
-        prepare_name(probe, &PyType_Type, "__bases__", set_type_bases, &type_bases, "type_moved");
-        prepare_name(probe, function_type, "__name__", set_function_name, &function_name,
-                     "function_named");
-        prepare_name(probe, function_type, "__qualname__", set_function_qualified_name,
-                     &function_qualified_name, "function_qualified");
+        for (size_t i = 0; i < NAMED; i++)
+            prepare_named(probe, &named[i]);
         prepare_instances(probe);
     }
     Py_XDECREF(names);
@@ -236,12 +228,11 @@ bool rpp_attribute_is_told(PyObject *object, PyObject *name)
     bool is_type = PyType_Check(object);
     if (!is_type && Py_TYPE(object) != function_type)
         return false;
-    if (PyUnicode_CompareWithASCIIString(name, "__name__") == 0)
-        return is_type ? type_name.is_proved : function_name.is_proved;
-    if (PyUnicode_CompareWithASCIIString(name, "__qualname__") == 0)
-        return is_type ? type_qualified_name.is_proved : function_qualified_name.is_proved;
-    return is_type && type_bases.is_proved &&
-           PyUnicode_CompareWithASCIIString(name, "__bases__") == 0;
+    for (size_t i = 0; i < NAMED; i++)
+        if (named[i].is_of_types == is_type &&
+            PyUnicode_CompareWithASCIIString(name, named[i].name) == 0)
+            return named[i].told.is_proved;
+    return false;
 }
 
 bool rpp_classes_are_told(void)
