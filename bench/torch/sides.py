@@ -121,7 +121,8 @@ def make(torch, side, fn, samples, pool=None):
         import reprise
         inner = torch.compile(fn, dynamic=False) if side.compiled else fn
         graphed = reprise.graphed(inner, strict=True, frozen=side.frozen)
-        made = Made(graphed, None, functools.partial(pool_of_graphed, graphed))
+        # Behind a module, whose own `pool` may be another thing.
+        made = Made(graphed, None, functools.partial(pool_of_graphed, reprise.graphed_of(graphed) or graphed))
         warmup = 2  # eager once, then captured and replayed
     for args in samples[:warmup]:
         made.call(*args)
