@@ -33,10 +33,10 @@ TABLE = (
     Version("2.9.1", "3.10 to 3.14", WHOLE, "H200", _H200),
     Version("2.10.0", "3.10 to 3.14", WHOLE, "H200", _H200),
     Version("2.11.0", "3.10 to 3.14", WHOLE, "H200", _H200),
-    Version("2.12.1", "3.10 to 3.14", SOME, "H200", _H200),
+    Version("2.12.1", "3.10 to 3.14", WHOLE, "H200", _H200),
     Version("2.13.0", "3.10 to 3.14", WHOLE, "H200", _H200),
-    Version("2.14.1", "3.10 to 3.14", SOME, "H200", _H200),
-    Version("2.15.0", "3.11 to 3.14", SOME, "H200", _H200),
+    Version("2.14.1", "3.10 to 3.14", WHOLE, "H200", _H200),
+    Version("2.15.0", "3.11 to 3.14", WHOLE, "H200", _H200),
 )
 
 
