@@ -3,6 +3,7 @@
 under install() and without it: usage: gpu_effects.py [--install] ..."""
 
 import builtins
+import cProfile
 import collections
 import concurrent.futures
 import contextlib
@@ -11,6 +12,7 @@ import io
 import linecache
 import operator
 import os
+import pstats
 import signal
 import sys
 import threading
@@ -1181,6 +1183,48 @@ class Threads(Case):
             for thread in threads:
                 thread.join()
         self.assertEqual(wrong, [])
+
+
+class Profilers(Case):
+    """Before CPython 3.12 runs are told of by the function that a profiler sets for its thread."""
+
+    def calls_under(self, begin, end):
+        net, made = Net().cuda().eval(), reprise.graphed(lambda x: net(x) + 1)
+        begin()
+        try:
+            with torch.no_grad():
+                for x in inputs(6):
+                    self.assertTrue(same(made(x), net(x) + 1))
+        finally:
+            end()
+        self.assertEqual(made.failures(), [])
+        self.assertEqual([shape["replays"] for shape in made.shapes()], [5])
+
+    def test_cprofile_goes_on(self):
+        profile = cProfile.Profile()
+        self.calls_under(profile.enable, profile.disable)
+        counts = {name[2]: found[0] for name, found in pstats.Stats(profile).stats.items()}
+        self.assertGreaterEqual(counts["assertTrue"], 5)
+
+    def test_functions_go_on(self):
+        told = []
+
+        def profile(frame, event, _):
+            if event == "return":
+                told.append(frame.f_code.co_name)
+        self.calls_under(lambda: sys.setprofile(profile), lambda: sys.setprofile(None))
+        self.assertGreaterEqual(told.count("assertTrue"), 5)
+
+    @unittest.skipIf(hasattr(sys, "monitoring"), "runs are told of by sys.monitoring")
+    def test_others_are_refused_by_name(self):
+        class Sampler:
+            pass
+        net = Net().cuda().eval()
+        made = reprise.graphed(lambda x: net(x) + 1)
+        with torch.no_grad(), mock.patch.object(sys, "getprofile", Sampler):
+            for x in inputs(3):
+                self.assertTrue(same(made(x), net(x) + 1))
+        self.assertIn("a profiler of type", str(made.failures()))
 
 
 class Further(unittest.TestCase):

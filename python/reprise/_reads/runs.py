@@ -688,8 +688,28 @@ def _caller(frame):
     return frame
 
 
+def _can_go_on(profiler):
+    """Can what getprofile told of be stopped, and go on? A profiler in C is told of by an object of its own, which
+    setprofile would call: cProfile's stops and begins by itself, of others nobody knows how."""
+    return profiler is None or callable(profiler) or (hasattr(profiler, "enable") and hasattr(profiler, "disable"))
+
+
+def _stopped(profiler):
+    """Stops it; what has it go on."""
+    if profiler is None or callable(profiler):
+        return lambda: sys.setprofile(profiler)
+    profiler.disable()
+    return profiler.enable
+
+
 def _profile(run):
     before = sys.getprofile()
+    if not _can_go_on(before):
+        if not run.refuses:  # an eager call, whose capture is refused later
+            return None
+        raise _C.Error(f"a profiler of type {type(before).__qualname__} listens to this thread, which nobody can have "
+                       "go on behind a capture. Begin it after the captures, or use CPython 3.12")
+    go_on = _stopped(before)
 
     def profile(frame, event, argument):
         """Is that all there is to this code?"""
@@ -712,7 +732,8 @@ def _profile(run):
     put_back = _numpys_state_told(run)
 
     def end():
-        sys.setprofile(before)
+        sys.setprofile(None)  # or what goes on takes its place alone
+        go_on()
         put_back()
     return end
 
