@@ -369,7 +369,8 @@ static PyMethodDef methods[] = {
     {"count_registration", rpp_count_registration, METH_VARARGS,
      "Makes all guards of FastCall objects fail."},
     {"see_tensor", rpp_see_tensor, METH_VARARGS,
-     "see_tensor(tensor, its size, address of its impl, storage and data, offset, dispatch keys)."},
+     "see_tensor(tensor, its size, address of its impl, storage and data, offset, dispatch keys, "
+     "shape, stride, number of its dtype)."},
     {"watches_dicts", rpp_watches_dicts, METH_NOARGS, "Does the interpreter tell of modes?"},
     {"learn_hooks", rpp_learn_hooks, METH_VARARGS,
      "learn_hooks(torch.Tensor, tensor with hooks of both kinds, one without, their size): is it "

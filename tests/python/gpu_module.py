@@ -352,6 +352,17 @@ class Further(unittest.TestCase):
                 return x * self.seen.sum()
         self.check_changes(Growing, [lambda net, n=n: setattr(net.seen, "data", net.held[:n]) for n in (4, 8, 3)])
 
+    def test_another_dtype_at_the_same_place(self):
+        class Some(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", torch.full((4,), 2.0, device="cuda"))
+
+            def forward(self, x):
+                return x * self.scale.to(torch.float32)
+        dtypes = torch.int32, torch.float32, torch.uint32
+        self.check_changes(Some, [lambda net, to=to: setattr(net.scale, "data", net.scale.data.view(to)) for to in dtypes])
+
     def test_another_dict_of_parameters_or_buffers(self):
         def another(name):
             def change(net):

@@ -750,7 +750,7 @@ class KnownLayout(OnCpu, Asked):
             impl, storage = ctypes.addressof(tensor.impl), ctypes.addressof(tensor.storage)
             tensor.impl[7] += offset
             _C.see_tensor(tensor, tensor.__sizeof__() - 1, impl, storage, tensor.storage[2], offset,
-                          tensor.impl[7], (0,) * 6, (0,) * 6)
+                          tensor.impl[7], (0,) * 6, (0,) * 6, 0)
         assert _C.settle_layout()
 
 

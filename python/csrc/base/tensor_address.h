@@ -29,6 +29,8 @@ struct rpp_tensor_layout {
     bool known;
     uint32_t impl, storage, data, offset, keys;
     uint32_t form; /* of the impl: rank, then places of five sizes and five strides; 0: not known */
+    uint32_t type,
+        type_shift; /* the word with the number of its dtype, from that bit on; 0: likewise */
 };
 extern struct rpp_tensor_layout rpp_tensor_layout;
 
@@ -81,18 +83,24 @@ static inline uint64_t rpp_tensor_keys(const void *tensor)
     return rpp_tensor_impl(tensor)[rpp_tensor_layout.keys];
 }
 
-/* Sizes and strides of up to so many dimensions lie behind the rank. */
+/* Sizes and strides of up to so many dimensions lie behind the rank. Each of these, and then the dtype, is multiplied
+ * by a number of its own. */
 enum { RPP_FORM_RANK = 5 };
-extern const uint64_t rpp_form_mix[2 * RPP_FORM_RANK];
+extern const uint64_t rpp_form_mix[2 * RPP_FORM_RANK + 1];
 
-/* A number for sizes and strides, which may change where a tensor stays; 0: they are not known, or lie elsewhere, in
- * memory of their own. A guard asks it of each parameter: no product waits for another one. */
+/* A number for dtype, sizes and strides, which may change where a tensor stays. What is not known adds nothing, nor
+ * do sizes that lie elsewhere, in memory of their own. A guard asks it of each parameter: no product waits for
+ * another one. */
 static inline uint64_t rpp_impl_form(const uint64_t *impl)
 {
-    const uint64_t *form = impl + rpp_tensor_layout.form;
-    if (!rpp_tensor_layout.form || form[0] > RPP_FORM_RANK)
-        return 0;
-    uint64_t rank = form[0], mixed = rank + 1;
+    const struct rpp_tensor_layout *at = &rpp_tensor_layout;
+    const uint64_t *form = impl + at->form;
+    uint64_t type = at->type ? (uint16_t)(impl[at->type] >> at->type_shift) : 0;
+    uint64_t mixed = type * rpp_form_mix[2 * RPP_FORM_RANK];
+    if (!at->form || form[0] > RPP_FORM_RANK)
+        return mixed;
+    uint64_t rank = form[0];
+    mixed += rank + 1;
     for (uint64_t i = 0; i < rank; i++)
         mixed += form[1 + i] * rpp_form_mix[i] +
                  form[1 + RPP_FORM_RANK + i] * rpp_form_mix[RPP_FORM_RANK + i];

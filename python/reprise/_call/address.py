@@ -6,6 +6,9 @@ from .. import _C
 
 _known = None
 _known_gradients = None
+# PyTorch's numbers of dtypes, c10::ScalarType.
+_TYPES = {"uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6, "float64": 7,
+          "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15}
 
 
 def _tensors(torch):
@@ -36,6 +39,9 @@ def _tensors(torch):
     torch.utils.swap_tensors(first, second)
     yield first
     yield second
+    for name in _TYPES:
+        if hasattr(torch, name):
+            yield torch.zeros(5, dtype=getattr(torch, name))
     conjugate = torch.zeros(7, dtype=torch.complex64).conj()
     yield conjugate
     yield conjugate.imag
@@ -49,12 +55,13 @@ def learn(torch):
     if _known is None:
         try:
             with torch.no_grad():
+                numbers = {getattr(torch, name, None): number for name, number in _TYPES.items()}
                 for tensor in _tensors(torch):
                     storage = tensor.untyped_storage()
                     _C.see_tensor(tensor, torch.Tensor.__basicsize__, tensor._cdata,
                                   storage._cdata, storage.data_ptr(), tensor.storage_offset(),
                                   torch._C._dispatch_keys(tensor).raw_repr(), tuple(tensor.shape),
-                                  tensor.stride())
+                                  tensor.stride(), numbers[tensor.dtype])
             _known = _C.settle_layout()
         except (AttributeError, RuntimeError, TypeError):  # a PyTorch without one of these
             _known = False
