@@ -63,6 +63,96 @@ class Same(unittest.TestCase):
         self.assertTrue(all("gradients of gradients" in str(w.message) for w in said if "reprise" in str(w.message)))
 
 
+class Derived(unittest.TestCase):
+    """Results that autograd made of arguments and of each other, changed in place behind the call."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.weight = torch.randn(6, 6, device="cuda")
+        self.inputs = [torch.randn(4, 6, device="cuda") for _ in range(5)]
+
+    def found(self, call, changed, wants):
+        """What each call gives, and where its results lie, behind changes in place of these results."""
+        values, facts = [], []
+        weight = self.weight.clone().requires_grad_()
+        for x in self.inputs:
+            first = x.clone().requires_grad_(wants)
+            argument = first + 1  # no leaf: one that is may not be changed in place
+            results = call(argument, weight)
+            for k in changed:
+                results[k].mul_(3.0)
+            together = (*results, argument)
+            facts.append([[a is b, a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr(), a.requires_grad,
+                           a.is_leaf] for a in together for b in together])
+            grads = torch.autograd.grad(sum(r.square().sum() for r in results if r.requires_grad),
+                                        [weight, first] if wants else [weight], allow_unused=True)
+            values += [*(r.detach().clone() for r in together), *grads]
+        return values, facts
+
+    def check(self, fn, changed=((), (0,), (1,), (0, 1)), wants=(True, False), is_captured=True):
+        for these in changed:
+            for one in wants:
+                with self.subTest(changed=these, wants=one), warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always")
+                    made = reprise.graphed(lambda x, w: fn(x, w))
+                    got, want = self.found(made, these, one), self.found(fn, these, one)
+                    for a, b in zip(got[0], want[0], strict=True):
+                        torch.testing.assert_close(a, b)
+                    self.assertEqual(got[1], want[1])
+                    self.assertEqual(bool(made.failures()), not is_captured, made.failures())
+                    if is_captured:
+                        self.assertGreaterEqual(sum(s["replays"] for s in made.shapes()), 6)
+                        self.assertEqual([str(w.message) for w in said], [])
+
+    def test_a_tensor_that_is_two_results(self):
+        def fn(x, w):
+            y = torch.tanh(x @ w)
+            return y, y, y * 2
+        self.check(fn, changed=((), (2,)))  # what tanh saved may not change
+
+    def test_views_of_a_result(self):
+        for view in (lambda y: y.view(-1), lambda y: y[:, 0], lambda y: y.t(), lambda y: y.view_as(y)):
+            def fn(x, w, view=view):
+                y = x @ w
+                return y, view(y)
+            self.check(fn)
+
+    def test_a_view_ahead_of_what_it_is_one_of(self):
+        def fn(x, w):
+            y = x @ w
+            return y[1], y, y[1:3, :2]
+        self.check(fn, changed=((), (0,), (1,), (2,), (0, 1, 2)))
+
+    def test_views_side_by_side(self):
+        def fn(x, w):
+            y = x @ w
+            return y[:2], y[2:], y[2:].view(-1)
+        self.check(fn, changed=((), (0,), (1,), (2,)))
+
+    def test_slices_that_overlap_are_refused(self):
+        def fn(x, w):
+            y = x @ w
+            return y[:3], y[1:]
+        self.check(fn, is_captured=False)
+
+    def test_arguments(self):
+        for view in (lambda x: x, lambda x: x.view(-1), lambda x: x[:, 1], lambda x: x.detach()):
+            def fn(x, w, view=view):
+                return view(x), x @ w, view(x)
+            self.check(fn, changed=((), (1,)))  # x is saved
+
+    def test_arguments_that_are_changed(self):
+        for view in (lambda x: x, lambda x: x.view(-1), lambda x: x[:, 1]):
+            def fn(x, w, view=view):
+                return view(x), x * 2 + w[0]
+            self.check(fn)
+
+    def test_one_argument_alone(self):
+        def fn(x, w):
+            return x, w[0] * 2
+        self.check(fn)
+
+
 class Waiting(unittest.TestCase):
     """Calls while earlier ones wait for their backward passes, beside an eager twin."""
 

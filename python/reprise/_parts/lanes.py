@@ -121,7 +121,7 @@ class Lane:
             if cpu is None and is_alone():
                 return _C.miss
             leaves, here = leaves_of(tensors), lane()
-            result = flat((*leaves, None)) if flat is not None else shape.delivered(leaves, ())
+            result = flat((*leaves, None)) if flat is not None else shape.delivered(leaves, tensors, ())
             note(here.number, here._place, leaves)
             return result
         return replay if cpu is None else lambda tensors, on_cpu=(): replayed(shape, tensors, replay, on_cpu)

@@ -28,6 +28,7 @@ from .._grad.gradients import give
 from .._grad.left import LeftBehind
 from .._grad.reached import EARLIER, PASSES, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere
 from .._grad.twice import attach
+from .derived import PLACE, of_arguments, of_others
 from .shape import Shape
 
 REENTRANT = ("the callable uses torch.utils.checkpoint with use_reentrant=True, or recomputes by Megatron's or "
@@ -65,6 +66,7 @@ class Split:
     cpu = constants = None  # as of Shape
     plan = None      # a Plan, once both were captured
     given = ()       # (parameter, None) of each whose gradient a call drops
+    derived = ()     # a Derived of each leaf of the result that is no result of the graph, in their order
     found = None     # parameters behind the others that no module has (reached.Found)
     offered = -1     # to the fast path: when, by its guards
     waiting = None   # told of its calls (_call/waiting.py)
@@ -239,7 +241,9 @@ class Split:
             with passes.watched():
                 result = self.body(leaves)
             out, spec = flatten(result)
-            out = [self._own(leaf, leaves) for leaf in out]
+            self.derived = self._derived_of(out, leaves)
+            derived = {made.of for made in self.derived}
+            out = [PLACE if k in derived else self._own(leaf, leaves) for k, leaf in enumerate(out)]
         self._check_reach(out, passes, leaves)
         self.themselves = {k: self.aliases.whose(x) for k, x in enumerate(out) if self._is_itself(x)}
         self.differentiable = [getattr(x, "requires_grad", False) for x in out]
@@ -248,6 +252,18 @@ class Split:
             self._keep_edges([leaf for leaf in leaves if leaf.requires_grad])
             self.left = LeftBehind(torch, leaves)
         return unflatten(spec, out)
+
+    def _derived_of(self, leaves, arguments):
+        """What calls make of arguments and of other leaves of the result, which is none of the graph's."""
+        def is_tensor(leaf):
+            return isinstance(leaf, self.torch.Tensor) and leaf.device == self.device and (
+                leaf.layout is self.torch.strided and not leaf.is_nested)
+        found = of_arguments(leaves, arguments, is_tensor)
+        try:
+            found += of_others(leaves, {made.of for made in found}, is_tensor)
+        except ValueError as why:
+            raise Refused(str(why)) from None
+        return sorted(found, key=lambda made: made.of)
 
     def _check_reach(self, out, passes, inputs):
         """Raises where gradients would be lost: Open where the parameters lack some that the results go back to."""
@@ -362,7 +378,7 @@ class Split:
     def replay(self, tensors, others=()):
         """The result for these tensors, for autograd to go back through; others: arguments of the call that
         are no tensors."""
-        return self.delivered(self.leaves(tensors), others)
+        return self.delivered(self.leaves(tensors), tensors, others)
 
     def leaves(self, tensors):
         """Those leaves of the result that autograd knows, for it to go back through."""
@@ -378,9 +394,9 @@ class Split:
     def all_params(self):
         return self.params if self.found is None else [*self.params, *self.found.tensors()]
 
-    def delivered(self, leaves, others):
-        """The result, of those leaves of it that autograd knows."""
-        made = self.built(leaves)
+    def delivered(self, leaves, tensors, others):
+        """The result, of those leaves of it that autograd knows and the tensors of the call."""
+        made = self.built(leaves, tensors)
         if self.effects is not None:
             made = self.effects.deliver(made, others)
         return assembled(made) if self.forward.has_objects and not self.has_given else made
@@ -393,14 +409,19 @@ class Split:
         return self.effects is None and not self.has_given and self.forward.takes_in_order(tensors, self.cpu) and (
             all(part.cpu is None for part in self.parts()))
 
-    def built(self, leaves):
-        """The result, of those leaves of it that autograd knows; Parts stay."""
+    def built(self, leaves, tensors):
+        """The result, of those leaves of it that autograd knows and the tensors of the call; Parts stay."""
         if self.plan.is_leaf:
             return leaves[0]
         if self.plan.flat is not None:
             return self.plan.flat((*leaves, None))
         known = iter(leaves)
-        return unflatten(self.forward.spec, [next(known) if r[0] == "output" else r[1] for r in self.forward.results])
+        found = [next(known) if r[0] == "output" else r[1] for r in self.forward.results]
+        if self.derived:
+            arguments = tensors if self.once is None else [tensors[i] for i in self.once]
+            for made in self.derived:
+                found[made.of] = made.make(found, arguments)
+        return unflatten(self.forward.spec, found)
 
     def go_back(self, tensors, state):
         """The gradients, for those of the results and what was saved."""
