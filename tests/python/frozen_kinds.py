@@ -7,8 +7,10 @@ arguments for it. What fn reads keeps still for three calls, or else the kind sa
 
 import abc
 import argparse
+import builtins
 import collections
 import collections.abc
+import concurrent.futures
 import configparser
 import contextlib
 import contextvars
@@ -3448,3 +3450,345 @@ def list_of_a_scripted_module_within_another():
     def change(i):
         some.inner.sizes = [int(2 * values(i))]
     return some, change
+
+
+# ---- What lies behind objects of Python's and PyTorch's -----------------------------------------------------
+
+class Term:
+    weight = 1.0
+
+
+def weighing(terms):
+    """A function of terms, and what changes the weight of one of them."""
+    term = Term()
+    found = terms(term)
+
+    def change(i):
+        term.weight = values(i)
+    return lambda x: x * sum(t.weight for t in found), change
+
+
+@kind()
+def object_in_a_set():
+    return weighing(lambda term: {term})
+
+
+@kind()
+def object_in_a_frozenset():
+    return weighing(lambda term: frozenset((term,)))
+
+
+@kind()
+def object_in_a_set_of_many():
+    terms = {Term() for _ in range(100)}
+    others = [Term(), Term()]
+
+    def change(i):
+        terms.difference_update(others)
+        terms.update(others[:i // 3])
+    return lambda x: x * sum(t.weight for t in terms), change
+
+
+@kind()
+def key_of_a_dict():
+    return weighing(lambda term: {term: 1.0})
+
+
+@kind()
+def view_of_a_dict():
+    return weighing(lambda term: {"a": term}.values())
+
+
+def settings_kept_by(keep):
+    @keep
+    def made():
+        return types.SimpleNamespace(scale=1.0)
+
+    def change(i):
+        made().scale = values(i)
+    return lambda x: x * made().scale, change
+
+
+@kind()
+def settings_in_a_cache():
+    return settings_kept_by(functools.lru_cache)
+
+
+@kind()
+def settings_in_a_cache_without_a_limit():
+    return settings_kept_by(functools.cache)
+
+
+@kind()
+def module_in_a_cache():
+    @functools.cache
+    def layer():
+        return torch.nn.LeakyReLU(0.5)
+
+    def change(i):
+        layer().negative_slope = values(i)
+    return lambda x: layer()(-x), change
+
+
+@kind()
+def container_in_an_enum():
+    class Mode(enum.Enum):
+        PLAIN = 1
+        TRAIN = {"scale": 1.0}
+
+    def change(i):
+        Mode.TRAIN.value["scale"] = values(i)
+    return lambda x: x * Mode.TRAIN.value["scale"], change
+
+
+@kind()
+def method_of_an_enum():
+    held = types.SimpleNamespace(scale=1.0)
+
+    class Act(enum.Enum):
+        SCALED = "scaled"
+
+        def __call__(self, x):
+            return x * held.scale
+
+    def change(i):
+        held.scale = values(i)
+    return lambda x: Act.SCALED(x), change
+
+
+@kind()
+def container_in_the_default_of_a_context_variable():
+    variable = contextvars.ContextVar("settings", default={"scale": 1.0})
+
+    def change(i):
+        variable.get()["scale"] = values(i)
+    return lambda x: x * variable.get()["scale"], change
+
+
+@kind()
+def attribute_of_a_tuple():
+    class Point(tuple):
+        pass
+    point = Point((1.0,))
+    point.scale = 1.0
+
+    def change(i):
+        point.scale = values(i)
+    return lambda x: x * point[0] * point.scale, change
+
+
+@kind()
+def attribute_of_a_partial():
+    scaled = functools.partial(torch.mul, other=1.0)
+    scaled.scale = 1.0
+
+    def change(i):
+        scaled.scale = values(i)
+    return lambda x: scaled(x) * scaled.scale, change
+
+
+@kind()
+def attribute_of_a_method_that_is_not_called():
+    class Task:
+        def stop(self):
+            pass
+    task, Task.stop.scale = Task(), 1.0
+
+    def change(i):
+        Task.stop.scale = values(i)
+    return lambda x: x * task.stop.scale, change
+
+
+@kind()
+def attribute_of_a_weak_reference():
+    class Reference(weakref.ref):
+        pass
+    node = Net()
+    reference = Reference(node)
+    reference.scale = 1.0
+
+    def change(i, node=node):
+        reference.scale = values(i)
+    return lambda x: x * reference.scale, change
+
+
+@kind()
+def object_behind_a_weak_method():
+    class Node:
+        scale = 1.0
+
+        def scaled(self, x):
+            return x * self.scale
+    node = Node()
+    method = weakref.WeakMethod(node.scaled)
+
+    def change(i):
+        node.scale = values(i)
+    return lambda x: method()(x), change
+
+
+@kind()
+def name_among_the_builtins():
+    def change(i):
+        builtins.reprise_tests_scale = values(i)
+    change(0)
+    return lambda x: x * reprise_tests_scale, change  # noqa: F821
+
+
+@kind()
+def number_in_a_list_of_parameters():
+    module = torch.nn.Module()
+    module.factors = torch.nn.ParameterList([torch.ones(SIZE, device="cuda"), 1.0])
+
+    def change(i):
+        module.factors[1] = values(i)
+    return lambda x: x * module.factors[0] * module.factors[1], change
+
+
+@kind()
+def arguments_of_an_error():
+    error = ValueError([1.0])
+
+    def change(i):
+        error.args[0][0] = values(i)
+    return lambda x: x * error.args[0][0], change
+
+
+@kind()
+def result_of_a_future():
+    future = concurrent.futures.Future()
+    future.set_result({"scale": 1.0})
+
+    def change(i):
+        future.result()["scale"] = values(i)
+    return lambda x: x * future.result()["scale"], change
+
+
+@kind()
+def dataset_behind_a_subset():
+    class Data(torch.utils.data.Dataset):
+        scale = 1.0
+
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, i):
+            return self.scale
+    data = Data()
+    some = torch.utils.data.Subset(data, [0])
+
+    def change(i):
+        data.scale = values(i)
+    return lambda x: x * some[0], change
+
+
+@kind()
+def number_of_a_transform():
+    transform = torch.distributions.transforms.AffineTransform(0.0, 1.0)
+    composed = torch.distributions.transforms.ComposeTransform([transform])
+
+    def change(i):
+        transform.scale = values(i)
+    return lambda x: composed(x), change
+
+
+@kind()
+def function_that_is_vectorized():
+    held = types.SimpleNamespace(scale=1.0)
+    vectorized = numpy().vectorize(lambda value: value * held.scale)
+
+    def change(i):
+        held.scale = values(i)
+    return lambda x: x * float(vectorized(1.0)), change
+
+
+@kind()
+def record_of_numpy():
+    record = numpy().zeros(1, dtype=[("scale", "f4")])[0]
+
+    def change(i):
+        record["scale"] = values(i)
+    change(0)
+    return lambda x: x * float(record["scale"]), change
+
+
+@kind()
+def tensor_in_memory_of_numpys():
+    array = numpy().ones(2000, numpy().float32)
+    table = torch.from_numpy(array)
+
+    def change(i):
+        array[:] = values(i)
+    return lambda x: x * table.cuda()[:SIZE], change
+
+
+@kind()
+def tensor_with_gaps_in_memory_of_numpys():
+    array = numpy().ones((4, 4), numpy().float32)
+    table = torch.from_numpy(array).t()[:2]
+
+    def change(i):
+        array[:] = values(i)
+    return lambda x: x * table.cuda()[0, 0], change
+
+
+@kind()
+def values_of_a_sparse_tensor_on_the_cpu():
+    sparse = torch.eye(4).to_sparse()
+
+    def change(i):
+        sparse.values().fill_(values(i))
+    return lambda x: x * sparse.to_dense()[0, 0], change
+
+
+def optimizer_changed(change):
+    """Training by SGD; change(optimizer, module of torch.optim, what undoes it) between calls 3 and 6."""
+    undo = []
+
+    def changed(optimizer, turn):
+        while undo:
+            undo.pop()()
+        if turn == 1:
+            undo.append(change(optimizer))
+    return training(lambda p: torch.optim.SGD(p, lr=0.01), changed)
+
+
+def halves(params):
+    with torch.no_grad():
+        for p in params:
+            p.mul_(0.5)
+
+
+@kind(grad=True)
+def step_of_an_optimizer():
+    def change(optimizer):
+        inner = optimizer.step
+
+        def step(*args, **kwargs):
+            halves(optimizer.param_groups[0]["params"])
+            return inner(*args, **kwargs)
+        optimizer.step = step
+        return lambda: delattr(optimizer, "step")
+    return optimizer_changed(change)
+
+
+@kind(grad=True)
+def zero_grad_of_an_optimizer():
+    def change(optimizer):
+        inner = optimizer.zero_grad
+
+        def zero_grad(*args, **kwargs):
+            halves(optimizer.param_groups[0]["params"])
+            return inner(*args, **kwargs)
+        optimizer.zero_grad = zero_grad
+        return lambda: delattr(optimizer, "zero_grad")
+    return optimizer_changed(change)
+
+
+@kind(grad=True)
+def hook_of_all_optimizers():
+    def change(optimizer):
+        module = sys.modules[torch.optim.Optimizer.__module__]
+        return module.register_optimizer_step_pre_hook(
+            lambda one, *_: halves(one.param_groups[0]["params"]) if one is optimizer else None).remove
+    return optimizer_changed(change)

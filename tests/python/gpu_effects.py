@@ -2,17 +2,21 @@
 """What calls change of Python state, beside an eager twin, and captures that are refused or fail: on a GPU,
 under install() and without it: usage: gpu_effects.py [--install] ..."""
 
+import array
 import builtins
 import cProfile
 import collections
 import concurrent.futures
 import contextlib
+import contextvars
+import functools
 import gc
 import io
 import linecache
 import operator
 import os
 import pstats
+import queue
 import signal
 import sys
 import threading
@@ -170,6 +174,81 @@ class BesideAnEagerTwin(Case):
                 return fn, lambda: (kept.calls, kept.seen, kept.history, kept.last)
             with self.subTest(grad=grad):
                 self.check(make, replays=5, calls=[(x,) for x in inputs(7)], grad=grad)
+
+    def check_left(self, make):
+        """What calls leave is what eager ones do, whatever way they go, and each is made once."""
+        fn, state = make()
+        twin, twin_state = make()
+        _, call = self.graphed(fn, [])
+        with torch.no_grad():
+            for x in inputs(12):
+                self.assertTrue(same(call(x), twin(x)))
+                self.assertEqual(state(), twin_state())
+
+    def test_what_only_pythons_own_objects_keep(self):
+        def of_a_variable():
+            variable = contextvars.ContextVar("depth", default=0)
+            return (lambda: variable.set(variable.get() + 1)), variable.get
+
+        def of_an_array():
+            held = array.array("d", [0.0])
+            return (lambda: held.append(len(held)) or held.__setitem__(0, held[0] + 1)), held.tolist
+
+        def of_a_semaphore():
+            semaphore = threading.Semaphore(100)
+            return semaphore.acquire, lambda: semaphore._value
+
+        def of_an_event():
+            event, answers = threading.Event(), []
+
+            def turn():
+                answers.append(event.is_set())
+                (event.clear if event.is_set() else event.set)()
+            return turn, lambda: (event.is_set(), list(answers))
+
+        def of_a_queue():
+            held = queue.Queue()
+            return (lambda: held.put(held.qsize())), lambda: list(held.queue)
+
+        def of_weak_members():
+            objects = [Net() for _ in range(20)]
+            held = weakref.WeakSet()
+            return (lambda: held.add(objects[len(held)])), lambda: len(held)
+        for kind in (of_a_variable, of_an_array, of_a_semaphore, of_an_event, of_a_queue, of_weak_members):
+            def make(kind=kind):
+                change, state = kind()
+
+                def fn(x):
+                    change()
+                    return self.net(x) * 2
+                return fn, state
+            with self.subTest(kind=kind.__name__):
+                self.check_left(make)
+
+    def test_counters_behind_caches_and_keys(self):
+        class Stats:
+            calls = 0
+
+        def in_a_cache():
+            return functools.cache(Stats)
+
+        def among_keys():
+            held = {Stats(): 1.0}
+            return lambda: next(one for one in held)
+
+        def in_a_set():
+            held = {Stats()}
+            return lambda: min(held, key=id)
+        for kind in (in_a_cache, among_keys, in_a_set):
+            def make(kind=kind):
+                found = kind()
+
+                def fn(x):
+                    found().calls += 1
+                    return self.net(x) * 2
+                return fn, lambda: found().calls
+            with self.subTest(kind=kind.__name__):
+                self.check_left(make)
 
     def test_a_list_that_the_program_replaces_or_empties(self):
         def make():

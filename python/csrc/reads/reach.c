@@ -293,6 +293,18 @@ static bool push(struct reach *reach, PyObject *value, PyObject *above, PyObject
     return worked;
 }
 
+/* A key of a dict leads on as well, but for classes and tensors, which registries and optimizers have
+ * by the hundred. */
+static bool push_key(struct reach *reach, PyObject *key, PyObject *above, PyObject *form)
+{
+    if (PyUnicode_CheckExact(key) || PyLong_CheckExact(key))
+        return true;
+    PyObject *look = look_of(reach, Py_TYPE(key));
+    if (look == Py_Ellipsis || look == Py_NotImplemented)
+        return true;
+    return look && push(reach, key, above, form, key);
+}
+
 static bool see(struct reach *reach, PyObject *object)
 {
     size_t number;
@@ -342,7 +354,7 @@ static bool look_at_dict(struct reach *reach, PyObject *owner, PyObject *path, P
     Py_ssize_t at = 0;
     bool worked = true;
     while (worked && PyDict_Next(held, &at, &key, &value))
-        worked = push(reach, value, path, form, key);
+        worked = push(reach, value, path, form, key) && push_key(reach, key, path, form);
     Py_DECREF(held);
     return worked;
 }

@@ -6,22 +6,25 @@
     Slotted    the slots of an object                       Elements  a list or a deque
     Members    a set                                        Pointing  where a tensor lies, and one on the CPU
     Contents   the elements of an array                     State     a generator of random numbers
+    Bytes      a bytearray, or an array of Python's         Variable  a context variable
     Memo       a functools.lru_cache                        Progress  an iterator: it cannot be put back
+    Length     a queue: it cannot be put back
 
 A record compares by identity first, and looks closer only at what another object is now. A value that is
 equal is no change: a run may leave a new object which says the same.
 """
 
+import array
 import collections
 import ctypes
 import functools
-import gc
 import operator
 import sys
 import types
 
 from .. import _C
 from .._base import generators
+from .._base.memos import entries_of
 from .._capture import trackers
 from .growth import Tail, tail_of
 
@@ -638,22 +641,63 @@ class Contents(Record):
 
 
 class Bytes(Record):
-    """A bytearray."""
+    """A bytearray, or an array of Python's."""
 
     @staticmethod
     def look(owner):
-        return bytes(owner) if len(owner) <= MOST_BYTES else None
+        return owner[:] if memoryview(owner).nbytes <= MOST_BYTES else None
 
     def is_touched(self):
-        return self.held is not None and bytearray.__ne__(self.owner, self.held)
+        return self.held is not None and memoryview(self.owner).tobytes() != memoryview(self.held).tobytes()
 
     def changes(self):
         if self.is_touched():
-            yield Change(self.path, what="is a bytearray, and a call writes to it")
+            yield Change(self.path, what=f"is a {type(self.owner).__name__}, and a call writes to it")
 
     def restore(self):
         if self.is_touched():
-            bytearray.__setitem__(self.owner, slice(None), self.held)
+            base = bytearray if isinstance(self.owner, bytearray) else array.array
+            base.__setitem__(self.owner, slice(None), self.held)
+
+
+class Variable(Record):
+    """A context variable, as the thread has it. One that had no value keeps what it was given: nothing takes it out."""
+
+    @staticmethod
+    def look(owner):
+        try:
+            return owner.get()
+        except LookupError:
+            return ABSENT
+
+    def is_touched(self):
+        return self.look(self.owner) is not self.held
+
+    def changes(self):
+        if self.is_touched() and not same(self.held, self.look(self.owner)):
+            yield Change(self.path, what="is a context variable, and a call sets it")
+
+    def restore(self):
+        if self.is_touched() and self.held is not ABSENT:
+            self.owner.set(self.held)
+
+
+class Length(Record):
+    """A queue that tells how much is in it, and no more: nothing puts it back."""
+
+    @staticmethod
+    def look(owner):
+        return owner.qsize()
+
+    def is_touched(self):
+        return self.look(self.owner) != self.held
+
+    def changes(self):
+        if self.is_touched():
+            yield Change(self.path, what="is a queue, and a call puts something into it or takes it out")
+
+    def restore(self):
+        pass
 
 
 class State(Record):
@@ -720,7 +764,7 @@ class Memo(Record):
     def hold(self):
         """Begins with what is there now."""
         self.held = self.look(self.owner)
-        self.keys = list(_entries(self.owner, self.held[1]) or ())
+        self.keys = list(entries_of(self.owner, self.held[1]) or ())
 
     def let_go(self):
         """Keeps no key until hold() is called."""
@@ -732,7 +776,7 @@ class Memo(Record):
     def _added(self):
         """(the dict of the cache, keys that were not there before); (None, size): it cannot be looked into."""
         size = self.look(self.owner)[1]
-        entries = _entries(self.owner, size)
+        entries = entries_of(self.owner, size)
         if entries is None:
             return None, size
         known = set(map(id, self.keys))
@@ -752,15 +796,6 @@ class Memo(Record):
             for key in added:
                 entries.pop(key, None)
         self.hold()
-
-
-def _entries(cache, size):
-    """The dict in which a functools.lru_cache keeps so many results; None: it is not found."""
-    found = [held for held in gc.get_referents(cache)
-             if type(held) is dict and held is not cache.__dict__ and len(held) == size]
-    if cache.cache_parameters()["maxsize"] is not None:  # results are reached as well, and may be dicts
-        found = [held for held in found if all(type(value).__name__ == "_lru_list_elem" for value in held.values())]
-    return found[-1] if found else None
 
 
 class Progress(Record):
@@ -797,6 +832,3 @@ def _position(iterator, depth):
         return operator.length_hint(iterator, -1), _position(iterator.__reduce__()[1:], depth)
     except TypeError:
         return None
-
-
-MEMO_TYPE = type(functools.lru_cache(lambda: None))

@@ -11,19 +11,24 @@ these and on its arguments.
 Python's own library, and PyTorch but for modules, optimizers and the like, are taken as they are.
 """
 
+import array
 import collections
 import collections.abc
 import enum
 import functools
+import queue
 import random
 import sys
+import threading
 import types
 import weakref
+from contextvars import ContextVar
 
 from .. import _C
+from .._base.memos import MEMO_TYPE, kept_by
 from .._reads.code import once_for_code
-from .python_state import (HOOKS, MEMO_TYPE, Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Mapping, Members, Memo,
-                            Names, Path, Pointing, Progress, Slotted, State, slots_of)
+from .python_state import (HOOKS, Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Length, Mapping,
+                            Members, Memo, Names, Path, Pointing, Progress, Slotted, State, Variable, slots_of)
 
 MOST_OWNERS = 200_000    # objects that are looked at
 MOST_ELEMENTS = 10_000   # elements of a container up to which each of them is looked at
@@ -31,7 +36,8 @@ MOST_ELEMENTS = 10_000   # elements of a container up to which each of them is l
 _OUTSIDE = frozenset(sys.stdlib_module_names) - {"__main__"} | {"reprise", "torch", "triton", "numpy"}
 _OF_TORCH = ("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch._dynamo.eval_frame")
 _LIBRARY = (collections.UserDict, collections.UserList, collections.Counter, types.SimpleNamespace,
-            weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+            weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet, threading.Semaphore,
+            threading.Event, threading.Condition, threading.Barrier, queue.Queue)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, types.CodeType,
           type(Ellipsis), type(NotImplemented))
 _EMPTY: tuple[collections.abc.Iterable, ...] = ([], (), {}, set(), "", range(0), {}.values(), {}.items())
@@ -136,7 +142,8 @@ class Reach(_C.Reach):
                          (functools.partial, "_partial"), (MEMO_TYPE, "_memo"),
                          (types.ModuleType, None), (_ITERATORS, "_iterator"),
                          ((staticmethod, classmethod), "_wrapped"), (property, "_property"),
-                         (random.Random, "_random"), (bytearray, "_bytes")):
+                         (random.Random, "_random"), ((bytearray, array.array), "_bytes"),
+                         (ContextVar, "_variable"), (queue.SimpleQueue, "_queue")):
             if issubclass(kind, of):
                 return look
         if torch is not None and issubclass(kind, torch.Tensor):
@@ -211,6 +218,10 @@ class Reach(_C.Reach):
         if cache.cache_parameters()["maxsize"] != 0:  # or it keeps nothing
             self.records.append(Memo(cache, path))
         self._ahead.append((cache.__wrapped__, path))
+        for value in kept_by(cache):
+            self.functions = self.objects = None  # others may come to be there
+            if self._look_of(type(value)) is not None:
+                self._ahead.append((value, path))
 
     # ---- Containers and objects ----
 
@@ -283,6 +294,15 @@ class Reach(_C.Reach):
 
     def _bytes(self, value, path):
         self.records.append(Bytes(value, path))
+
+    def _variable(self, variable, path):
+        record = Variable(variable, path)
+        self.records.append(record)
+        if self._look_of(type(record.held)) is not None:
+            self._ahead.append((record.held, path))
+
+    def _queue(self, made, path):
+        self.records.append(Length(made, path))
 
     def _array(self, array, path):
         self.records.append(Contents(array, path))

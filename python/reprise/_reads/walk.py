@@ -14,6 +14,7 @@ import _abc
 import abc
 import array
 import bisect
+import builtins
 import collections
 import collections.abc
 import decimal
@@ -33,6 +34,7 @@ from contextvars import ContextVar
 from .. import _C
 from .._base import torch_private
 from .._base.constants import WRITTEN, is_plain, is_plain_type
+from .._base.memos import MEMO_TYPE, kept_by
 from .._capture import trackers
 from .code import MATCHED, OF_FUNCTIONS, VERSION, is_foreign_file, is_foreign_module, named
 from .marks import BY_ORDER, BY_VALUE, dict_of_class, way_for
@@ -40,7 +42,8 @@ from .runs import STREAM, current_stream, place_of
 
 NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET, DICT, VARIABLE = range(13)
 MOST_ITEMS = 4096    # of a container that are looked at one by one
-MOST_OF_SET = 64     # of classes and other objects; of more only the number is looked at
+MOST_OF_SET = 64     # of classes; of more only the number is looked at
+MOST_MEMBERS = 1024  # likewise of sets of other objects
 MOST_BYTES = 4096    # of a CPU tensor that are compared; of a larger one its version is
 MOST_ARRAY = 1 << 16  # bytes of a NumPy array, which has no version
 MOST_VALUES = 100_000
@@ -56,11 +59,17 @@ _POSES = frozenset(("__class__", "__getattribute__"))  # by which an object says
 _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList, collections.ChainMap,
                weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 # Of these modules of Python's objects are looked through whole: what they hold is the program's.
-_OPEN_MODULES = frozenset(("threading", "queue", "configparser", "string", "multiprocessing.sharedctypes"))
+_OPEN_MODULES = frozenset(("threading", "queue", "configparser", "string", "multiprocessing.sharedctypes",
+                           "concurrent.futures._base"))
+_OPEN_PACKAGES = ("torch.distributions.", "torch.utils.data.")  # likewise, with what they inherit
 _MOCKS = "unittest.mock"  # whose objects answer to every name, so that they pass for iterators
 _LOCKS = (type(threading.Lock()),)
 _OF_PARTIAL = ("func", "args", "keywords")
+_OF_OPTIMIZERS = frozenset(("step", "zero_grad"))
+_BUILTINS = frozenset(vars(builtins))  # Python's own
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_VIEWS = tuple(type(ask(of)) for of in ({}, collections.OrderedDict()) for ask in (
+    operator.methodcaller("keys"), operator.methodcaller("values"), operator.methodcaller("items")))
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 OF_CLASSES = ("__name__", "__qualname__")
 BASES = "__bases__"
@@ -178,6 +187,7 @@ class Walk(_C.Walk):
         self._without_hooks = ()  # modules whose `forward` is called, which calls no hooks of theirs
         self._used = set()      # types of modules whose own functions were looked at
         self._global_hooks = False  # were they looked at?
+        self._optimizers_hooks = False  # likewise of all optimizers
         self._abstract = {}     # classes that others may be registered with: was it looked which are?
         self._scripted = False  # were modules of TorchScript met?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
@@ -496,12 +506,20 @@ class Walk(_C.Walk):
         torch = self.torch
         return ((torch.Tensor, Walk._tensor), (torch.nn.Module, Walk._module),
                 (torch.optim.Optimizer, Walk._optimizer), (type, Walk._class),
-                (types.ModuleType, Walk._python_module), (enum.Enum, Walk._identity),
+                (types.ModuleType, Walk._python_module), (enum.Enum, Walk._enum),
                 (logging.Logger, Walk._logger), (dict, Walk._dict), (list, Walk._list), (tuple, Walk._tuple),
                 (weakref.ref, Walk._weak_reference),
                 ((set, frozenset), Walk._set), (_ITERATORS, Walk._iterator))
 
     def _identity(self, value, path):
+        return Same(value)
+
+    def _enum(self, value, path):
+        """A member, whose value may be a container, and whose class may have methods."""
+        held = getattr(value, "_value_", None)
+        if not is_plain(held) and held is not value:
+            self._follow(Walk.put, held, f"{path}.value")
+        self._meet_class(type(value))
         return Same(value)
 
     def _follow(self, how, value, path):
@@ -522,6 +540,9 @@ class Walk(_C.Walk):
             (function, path))
         if self.executed is not None and (place := place_of(code)) not in self.executed:
             self._news.idle.setdefault(place, []).append((function, path))
+            if function.__dict__:
+                self._shared.append(_Scope(function, function.__dict__, function.__name__ + ".", way_for("container"),
+                                           inherits=True))
             return ("function", Same(code))
         self._follow(Walk._function_reads, function, path)
         return ("function",)
@@ -646,6 +667,9 @@ class Walk(_C.Walk):
                 self._match(kind)
         keys = tuple(sorted(found.globals))
         self.own(NAMES, names, keys, None, keys, way_for("globals"))
+        built_in = tuple(n for n in keys if n not in names and n not in _BUILTINS and hasattr(builtins, n))
+        if built_in:  # which the program put there
+            self.own(NAMES, vars(builtins), built_in, None, built_in, way_for("globals"))
         if "getenv" in found.globals or "getenv" in found.attributes:
             self.put(os.environ, "os.environ")
         there = tuple(name for name in sorted(found.imports) if sys.modules.get(name) is not None)
@@ -689,6 +713,8 @@ class Walk(_C.Walk):
     def _partial_reads(self, partial, path):
         self.own(ATTRIBUTES, partial, _OF_PARTIAL, [getattr(partial, name) for name in _OF_PARTIAL],
                  [f"{path}.{name}" for name in _OF_PARTIAL])
+        if partial.__dict__:
+            self._scope(partial, partial.__dict__, path + ".", "instance", is_open=True)
 
     def _wrapper(self, wrapper, path):
         inner = getattr(wrapper, "__wrapped__", None) or getattr(wrapper, "__func__", None)
@@ -697,10 +723,17 @@ class Walk(_C.Walk):
         return Same(wrapper)
 
     def _cached(self, wrapper, path):
-        """A function with a cache: what it gives changes where the cache is emptied."""
+        """A function with a cache: what it gives changes where the cache is emptied, or what is kept there."""
         ask = _Emptied.of(wrapper)
         self._follow(Walk._called, ask, f"the cache of {path}")
+        self._news.caches.append((wrapper, path))
+        self._follow(Walk._results, wrapper, path)
         return self._wrapper(wrapper, path)
+
+    def _results(self, wrapper, path):
+        for result in kept_by(wrapper)[:MOST_OF_SET]:
+            if not self.is_seen(result):
+                self.put(result, f"what {path} gave")
 
     def _property(self, value, path):
         for function in (value.fget,):
@@ -713,7 +746,7 @@ class Walk(_C.Walk):
         return Same(value)
 
     def _context_variable(self, variable, path):
-        ask = functools.partial(variable.get, _C.absent)
+        ask = functools.partial(_value_of, variable)
         value = ask()
         if is_plain(value) or value is _C.absent:
             self._follow(Walk._variable_value, variable, f"{path}.get()")
@@ -763,8 +796,13 @@ class Walk(_C.Walk):
         self.paths.append(f"the keys of {path}")
         for key in keys if self.takes is not None else ():
             self._meet_key(key)
+        for key in keys:
+            if not is_plain(key) and not isinstance(key, (type, self.torch.Tensor)) and not self.is_seen(key):
+                self._follow(Walk.put, key, f"a key of {path}")
         self.own(ITEMS, value, keys, tuple(dict.values(value)), [f"{path}[{_key(k)}]" for k in keys],
                  way_for("container"), is_open=True)
+        if self.left and any(self._is_left(value, key) for key in keys):  # others may come beside those that are left
+            self._count(value, path)
 
     def _order(self, value, path):
         """An OrderedDict's own, which is not that of the dict that it is."""
@@ -795,6 +833,7 @@ class Walk(_C.Walk):
 
     def _tuple(self, value, path):
         self._follow(Walk._members, value, path)
+        self._more(value, path)
         return (type(value), len(value))
 
     def _members(self, value, path):
@@ -810,10 +849,13 @@ class Walk(_C.Walk):
             return (type(value),)
         if type(value) is not frozenset:
             self._follow(Walk._set_members, value, path)
+        for member in value if len(value) <= MOST_MEMBERS else ():
+            if not is_plain(member) and not isinstance(member, type) and not self.is_seen(member):
+                self._follow(Walk.put, member, f"a member of {path}")
         return (type(value), frozenset(plain_token(v) if is_plain(v) else Same(v) for v in value))
 
     def _set_members(self, value, path):
-        if len(value) > MOST_OF_SET and not any(map(is_plain, value)):  # a registry of classes
+        if len(value) > (MOST_OF_SET if _has_classes(value) else MOST_MEMBERS) and not any(map(is_plain, value)):
             self._follow(Walk._count, value, path)
             return
         if all(map(_is_simple_to_compare, value)):
@@ -858,6 +900,13 @@ class Walk(_C.Walk):
     # ---- Weak references ----
 
     def _weak_reference(self, reference, path):
+        self._more(reference, path)
+        if isinstance(reference, weakref.WeakMethod):  # which makes another method at each call
+            method = reference()
+            if method is None:
+                return ("gone",)
+            self._follow(Walk.put, method.__func__, path)
+            reference = weakref.ref(method.__self__)
         self._follow(Walk._behind, reference, path)
         return Same(reference)
 
@@ -902,8 +951,9 @@ class Walk(_C.Walk):
         """One that lies nowhere, or in several places: nested, fake, of a subclass without memory, or sparse."""
         if getattr(tensor, "layout", None) not in _parts_by_layout(self.torch):
             return Same(tensor)
-        found = _places_of(self.torch, tensor)
-        self.look_at(CALL, functools.partial(_places_of, self.torch, tensor), (found,))
+        ask = functools.partial(_places_of if tensor.device.type != "cpu" else _parts_of, self.torch, tensor)
+        found = ask()
+        self.look_at(CALL, ask, (found,))
         return (Same(tensor), found)
 
     def _beside(self, tensor, path, done=()):
@@ -927,6 +977,10 @@ class Walk(_C.Walk):
             found = _bytes_at(address, nbytes)
             self.look_at(DATA, tensor, (found,))
             return found
+        if tensor.layout is self.torch.strided and _may_be_written(tensor, nbytes):
+            found = _bytes_between(tensor)
+            self.look_at(CALL, functools.partial(_bytes_between, tensor), (found,))
+            return (_While(tensor), address, found)
         self.look_at(CALL, functools.partial(_version_of, tensor), (_version_of(tensor),))
         return (_While(tensor), address, _version_of(tensor))
 
@@ -1003,6 +1057,8 @@ class Walk(_C.Walk):
     def _module_reads(self, module, path):
         kind = type(module)
         used = self._torch_names(kind)
+        if isinstance(module, self.torch.nn.ParameterList):  # which has what is no tensor as attributes
+            used = used | {name for name in vars(module) if name.isdigit()}
         parts = self._module_parts
         if any(module is one for one in self._without_hooks):
             parts = tuple(part for part in parts if part not in ("_forward_hooks", "_forward_pre_hooks"))
@@ -1073,6 +1129,12 @@ class Walk(_C.Walk):
         self._kind_of(optimizer, path)
         self._scope(optimizer, optimizer.__dict__, path + ".", "instance", inherits=True, own=frozenset((
             "param_groups", "state", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")))
+        if not self._optimizers_hooks:
+            self._optimizers_hooks = True
+            module = sys.modules.get(self.torch.optim.Optimizer.__module__)
+            for name, held in sorted(vars(module).items()) if module is not None else ():
+                if name.startswith("_global_optimizer") and isinstance(held, dict):
+                    self._module_part(name, held, "torch.optim.optimizer", way_for("container"))
 
     # ---- Classes and objects ----
 
@@ -1083,6 +1145,8 @@ class Walk(_C.Walk):
 
     def _class(self, kind, path):
         if issubclass(kind, enum.Enum):
+            if not is_foreign_module(kind.__module__):
+                self._follow(Walk._enum_class, kind, path)
             return Same(kind)
         if kind is getattr(self.torch.nn, "Parameter", None):  # under whatever name
             self.names.add(kind.__name__)
@@ -1093,6 +1157,13 @@ class Walk(_C.Walk):
             self._follow(Walk._decimals, kind, path)
         self._meet_class(type(kind))  # what a metaclass has
         return Same(kind)
+
+    def _enum_class(self, kind, path):
+        """One whose members are plain, and that has no methods, is as it was declared for ever."""
+        self._meet_class(kind)
+        for name, member in kind.__members__.items():
+            if not is_plain(member._value_) and not self.is_seen(member):
+                self.put(member, f"{path}.{name}")
 
     def _decimals(self, kind, path):
         self._called(_precision, "decimal.getcontext()")
@@ -1172,7 +1243,12 @@ class Walk(_C.Walk):
         if isinstance(value, (io.StringIO, io.BytesIO)) or kind.__module__ == "mmap":
             return self._mapped(value, path)
         if kind.__module__ == "numpy" and hasattr(value, "tobytes"):
-            return ("scalar", kind, value.tobytes())
+            found = value.tobytes()
+            if hasattr(value, "setfield"):  # a record, whose fields may be set
+                self.look_at(CALL, value.tobytes, (found,))
+            return ("scalar", kind, found)
+        if isinstance(value, BaseException):
+            self._follow(Walk._error, value, path)
         if is_ours(value):
             self._ours(value, path)
             return Same(value)
@@ -1181,7 +1257,7 @@ class Walk(_C.Walk):
             return Same(value)
         names = getattr(value, "__dict__", None)
         foreign = is_foreign_module(kind.__module__) and not isinstance(value, _OPEN_TYPES) and (
-            kind.__name__ != "Namespace") and kind.__module__ not in _OPEN_MODULES
+            kind.__name__ != "Namespace") and not _is_open(kind)
         if isinstance(value, _LOCKS):
             self._follow(Walk._lock, value, path)
             return Same(value)
@@ -1190,6 +1266,10 @@ class Walk(_C.Walk):
         self._follow(Walk._object_reads, value, path)
         return (Same(kind),)
 
+    def _error(self, error, path):
+        self._scope(error, error.__dict__, path + ".", "instance", is_open=True)
+        self.own(ATTRIBUTES, error, ("args",), (error.args,), (f"{path}.args",))
+
     def _ours(self, value, path):
         """Another graphed callable runs within as what it is made of."""
         if type(value).__name__ == "Graphed" and hasattr(value, "__wrapped__"):
@@ -1197,8 +1277,9 @@ class Walk(_C.Walk):
 
     def _foreign_object(self, value, names, path):
         """Of an object of Python's or PyTorch's, numbers and tensors; of a wrapper what it wraps."""
-        if hasattr(value, "__wrapped__"):
-            self._follow(Walk.put, value.__wrapped__, path)
+        for name in ("__wrapped__", "pyfunc"):  # the latter of numpy.vectorize
+            if hasattr(value, name):
+                self._follow(Walk.put, getattr(value, name), path)
         if type(names) is dict and type(value).__module__.startswith("torch"):
             self._scopes.append(_Scope(value, names, path + ".", way_for("instance"), shallow=True,
                                        own=frozenset(names)))
@@ -1210,7 +1291,7 @@ class Walk(_C.Walk):
     def _object_reads(self, value, path):
         names = getattr(value, "__dict__", None)
         self._kind_of(value, path)
-        if type(names) is dict and (isinstance(value, _OPEN_TYPES) or type(value).__module__ in _OPEN_MODULES):
+        if type(names) is dict and (isinstance(value, _OPEN_TYPES) or _is_open(type(value))):
             self._items(names, path)
             return
         self._scope(value, names if type(names) is dict else None, path + ".", "instance", is_open=True,
@@ -1218,7 +1299,7 @@ class Walk(_C.Walk):
 
     def _more(self, value, path):
         """Attributes of a container's subclass."""
-        if type(value) not in (dict, list) and type(getattr(value, "__dict__", None)) is dict and (
+        if type(value) not in (dict, list, tuple, weakref.ref, weakref.WeakMethod) and type(getattr(value, "__dict__", None)) is dict and (
                 not is_foreign_module(type(value).__module__)):
             self._follow(Walk._object_reads, value, path)
 
@@ -1260,6 +1341,8 @@ class Walk(_C.Walk):
         if isinstance(owner, type):
             return self._overridden(owner, scope.own) | self._maybe
         found = self._look_inherited(type(owner), scope.own) | self._maybe
+        if isinstance(owner, self.torch.optim.Optimizer):  # schedules put functions of their own there
+            found |= _OF_OPTIMIZERS
         if self._makes_attributes(type(owner)) or (
                 isinstance(owner, types.ModuleType) and "__getattr__" in scope.names):
             found |= {n for n in self.names if not n.startswith("__")}
@@ -1331,6 +1414,7 @@ class News:
         self.asking = []      # whose code asks by names that it makes, as Executed tells: as _asks_anything takes it
         self.imports = {}     # names of modules that code imports and nobody had imported
         self.wrappers = []    # functions that are not the program's, and close over something: (function, path)
+        self.caches = []      # functions with a cache: (function, path)
         self.tensors = []     # (weak reference, path)
         self.scopes = []      # of tensors with attributes
         self.done = {}        # by id of a tensor: the names that its scope was looked up by, while the walk rests
@@ -1365,6 +1449,8 @@ class News:
         self._follow_tensors(walk)
         for function, path in list(self.wrappers):
             walk._foreign_cells(function, path, is_again=True)
+        for wrapper, path in list(self.caches):
+            walk._results(wrapper, path)
 
     def _follow_imports(self, walk):
         for name in [name for name in self.imports if name in sys.modules]:
@@ -1410,6 +1496,10 @@ def _is_made_anew(names):
     return code is not None and not is_foreign_file(code.co_filename)
 
 
+def _has_classes(members):
+    return any(isinstance(member, type) for member in members)
+
+
 def _is_simple_to_compare(value):
     """Without running code of the program's?"""
     kind = type(value)
@@ -1423,6 +1513,11 @@ def _is_small(value):
         return False
     held = (*value, *value.values()) if type(value) is dict else value
     return all(map(is_plain, held))
+
+
+def _is_open(kind):
+    """Is an object of this class looked through whole?"""
+    return kind.__module__ in _OPEN_MODULES or kind.__module__.startswith(_OPEN_PACKAGES)
 
 
 def is_ours(value):
@@ -1520,6 +1615,26 @@ class _Emptied:
         return self.times, misses if size == most else 0
 
 
+def _may_be_written(tensor, nbytes):
+    """By those whose writes move no version: NumPy and others who have that memory too. What is small is always
+    compared."""
+    span = len(_bytes_between(tensor)) if nbytes <= MOST_BYTES else nbytes
+    return span <= MOST_BYTES or (span <= MOST_ARRAY and not tensor.untyped_storage().resizable())
+
+
+def _value_of(variable):
+    try:
+        return variable.get()  # its own default is asked for by no other one
+    except LookupError:
+        return _C.absent
+
+
+def _bytes_between(tensor):
+    """Those from its first element to behind the last, which may have others between them."""
+    span = sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride())) + 1 if tensor.numel() else 0
+    return _bytes_at(tensor.data_ptr(), span * tensor.element_size())
+
+
 def _version_of(tensor):
     try:
         return (tensor.data_ptr(), tensor._version)
@@ -1554,6 +1669,14 @@ def _places_of(torch, tensor):
             *((part.data_ptr(), part.shape, part.stride()) for part in parts))
 
 
+def _parts_of(torch, tensor):
+    """The same with what lies there, as a rule with the versions of that."""
+    parts = [getattr(tensor, name)() for name in _parts_by_layout(torch)[tensor.layout]]
+    return (*_places_of(torch, tensor),
+            *(_bytes_between(part) if part.numel() * part.element_size() <= MOST_BYTES else _version_of(part)
+              for part in parts))
+
+
 def _bytes_at(address, nbytes):
     import ctypes
     return ctypes.string_at(address, nbytes) if nbytes else b""
@@ -1571,7 +1694,7 @@ _BY_TYPE: dict[type, collections.abc.Callable] = {
     collections.deque: Walk._deque, type(os.environ): Walk._environment, type: Walk._class,
     types.ModuleType: Walk._python_module, weakref.ref: Walk._weak_reference,
     **dict.fromkeys(_PROXIES, Walk._proxy),
-    types.MappingProxyType: Walk._view, types.CodeType: Walk._identity,
-    type(functools.lru_cache(lambda: None)): Walk._cached,
+    **dict.fromkeys((types.MappingProxyType, *_VIEWS), Walk._view), types.CodeType: Walk._identity,
+    MEMO_TYPE: Walk._cached,
     **{kind: Walk._iterator for kind in _ITERATORS},
 }

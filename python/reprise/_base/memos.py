@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""What a functools.lru_cache keeps: results by their arguments, which the collector alone tells of."""
+
+import functools
+import gc
+
+from .constants import is_plain
+
+MEMO_TYPE = type(functools.lru_cache(lambda: None))
+_LINK = "_lru_list_elem"  # what a cache with a limit keeps in the place of a result
+
+
+def _referents(memo):
+    own = (memo.__dict__, memo.__wrapped__)
+    return [held for held in gc.get_referents(memo) if not any(held is one for one in own)]
+
+
+def _has_links(entries):
+    return all(type(value).__name__ == _LINK for value in entries.values())
+
+
+def entries_of(memo, size):
+    """The dict in which it keeps so many results; None: it is not found."""
+    found = [held for held in _referents(memo) if type(held) is dict and len(held) == size]
+    if memo.cache_parameters()["maxsize"] is not None:  # results are reached as well, and may be dicts
+        found = [held for held in found if _has_links(held)]
+    return found[-1] if found else None
+
+
+def kept_by(memo):
+    """The results and arguments in it that somebody may change: no plain values, and no classes."""
+    found, size = _referents(memo), memo.cache_info().currsize
+    entries = entries_of(memo, size)
+    if entries is not None and not (size and _has_links(entries)):
+        found = list(entries.values())
+    return [value for value in found if value is not entries and type(value) is not object and (
+        not is_plain(value) and not isinstance(value, type))]
