@@ -5,6 +5,7 @@ are those of eager runs, to the bit. Usage: gpu_gradients.py [--install] ..."""
 import copy
 import gc
 import sys
+import threading
 import unittest
 import warnings
 import weakref
@@ -151,6 +152,75 @@ class Derived(unittest.TestCase):
         def fn(x, w):
             return x, w[0] * 2
         self.check(fn)
+
+
+class Threads(unittest.TestCase):
+    """Several threads go back through calls of one callable, beside each other."""
+
+    def train(self, made, fn, params, count):
+        inputs = [torch.randn(4, 16, device="cuda") for _ in range(count)]
+        wanted = [torch.autograd.grad(fn(x), params) for x in inputs]
+        said = []
+
+        def work(k):
+            for _ in range(25):
+                try:
+                    torch.testing.assert_close(torch.autograd.grad(made(inputs[k]), params), wanted[k])
+                except Exception as error:
+                    said.append(str(error))
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return said
+
+    def test_no_call_runs_over_another_threads(self):
+        for count in (4, 2, 4):
+            net = torch.nn.Linear(16, 16).cuda()
+
+            def fn(x, net=net):
+                return net(x).square().mean()
+            made = reprise.graphed(fn)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                self.assertEqual(self.train(made, fn, list(net.parameters()), count), [])
+            self.assertTrue(any("other threads call it with gradients" in str(w.message) for w in told))
+
+    def test_one_that_takes_over_from_one_that_is_gone(self):
+        net = torch.nn.Linear(16, 16).cuda()
+
+        def fn(x):
+            return net(x).square().mean()
+        made = reprise.graphed(fn)
+        for _ in range(3):
+            self.assertEqual(self.train(made, fn, list(net.parameters()), 1), [])
+        self.assertGreater(sum(s["replays"] for s in made.shapes()), 120)
+
+
+class Batched(unittest.TestCase):
+    def test_many_incoming_gradients_at_once(self):
+        net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh()).cuda()
+        made = reprise.graphed(net)
+        for _ in range(4):
+            x = torch.randn(2, 3, device="cuda", requires_grad=True)
+            many, wanted = torch.randn(5, 2, 2, device="cuda"), (x, net[0].weight)
+            got, want = (torch.autograd.grad(call(x), wanted, many, is_grads_batched=True) for call in (made, net))
+            torch.testing.assert_close(got, want)
+            got, want = (torch.autograd.functional.jacobian(call, x.detach(), vectorize=True) for call in (made, net))
+            torch.testing.assert_close(got, want)
+            torch.testing.assert_close(torch.autograd.grad(made(x).sum(), x), torch.autograd.grad(net(x).sum(), x))
+
+    def test_arguments_that_are_gone_are_told(self):
+        made = reprise.graphed(lambda x: x * x)
+        for _ in range(3):
+            x = torch.randn(3, device="cuda", requires_grad=True)
+            argument = x * 2
+            y = made(argument)
+            with torch.no_grad():
+                argument += 1
+        with self.assertRaisesRegex(RuntimeError, "many incoming ones at once|modified by an inplace"):
+            torch.autograd.grad(y, x, torch.randn(5, 3, device="cuda"), is_grads_batched=True)
 
 
 class Waiting(unittest.TestCase):

@@ -205,6 +205,9 @@ class Private:
         # transformation is over.
         self.is_transforming = _find(torch, "_C._are_functorch_transforms_active")
         self.unwrapped = _find(torch, "_C._functorch.unwrap_if_dead")
+        # Is a tensor many at once, which lie nowhere (vmap, is_grads_batched)?
+        self.batched = [ask for ask in (_find(torch, f"_C._functorch.is_{kind}batchedtensor") for kind in ("", "legacy_"))
+                        if ask is not None]
         self.forward_levels = _find(torch, "autograd.forward_ad")
         # Do the tensors of a list with these indices lie where another list says? One call for
         # hundreds of them.

@@ -51,7 +51,7 @@ from .params import find_params, is_forward
 from .rests import Rests
 from .shortage import Shortages, is_short, make_room
 from .tune import least_us, other_leads
-from .waiting import MOST_BESIDE, Waiting
+from .waiting import MOST_BESIDE, SHARED, Waiting
 from .watch import Watch, find_modules
 
 MOST_COMPILING = 3  # captures of a shape in which torch.compile compiles, in a row
@@ -124,7 +124,7 @@ class Graphed:
     _steps_aside = True  # do other graphs take calls that come while one waits for its backward pass?
     _beside = None  # the one that does
     _depth = 1      # calls that wait then, this one's among them
-    _told_waiting = False
+    _told_waiting = _told_shared = False
 
     def __new__(cls, *given):
         made = super().__new__(cls)
@@ -204,12 +204,36 @@ class Graphed:
     # ---- Calls ----
 
     def __call__(self, *args, **kwargs):
-        if self._waiting.latest is not None and self._waiting.is_one():
-            return self._call_beside(args, kwargs)
+        if self._waiting.owner is not None and (turn := self._turn(args, kwargs)) is not None:
+            return turn()
         result = self._fast_call(args, kwargs)
         if result is not _C.miss:
             return self._fn(*args, **kwargs) if result is _C.eager else result
         return self._call_missed(args, kwargs)
+
+    def _turn(self, args, kwargs):
+        """What makes a call that may not be made by the graphs of two passes: those are another thread's, or a call
+        waits for its backward pass. None: it may."""
+        if self._torch.is_grad_enabled() and self._waiting.is_anothers():
+            return functools.partial(self._call_of_another_thread, args, kwargs)
+        if self._waiting.latest is not None and self._waiting.is_one():
+            return functools.partial(self._call_beside, args, kwargs)
+        return None
+
+    def _call_of_another_thread(self, args, kwargs):
+        if self._torch.cuda.is_current_stream_capturing() or is_alone():
+            return self._fn(*args, **kwargs)  # a part of somebody else's capture
+        if not self._told_shared:
+            self._told_shared = True
+            self._tell_eager(f"reprise: '{self.name}' runs without a graph in some threads: {SHARED}", SHARED)
+        with self._lock:  # in a capture modules have other parameters
+            return self._may_go_back(self._eager_here(args, kwargs))
+
+    def _may_go_back(self, result):
+        """Notes that this thread may go back through the result of an eager call."""
+        if any(getattr(leaf, "requires_grad", False) for leaf in flatten(result)[0]):
+            self._waiting.meet()
+        return result
 
     def _call_beside(self, args, kwargs):
         """A call that comes while an earlier one waits for its backward pass: by graphs that lie elsewhere, where a
@@ -299,6 +323,8 @@ class Graphed:
                     tensors, key = self._key(leaves, self._form(spec, args, kwargs))
                 key = self._stored(key)
                 shape = self._known(key)
+        if isinstance(shape, Split) and self._waiting.is_anothers():  # which captured it while this one waited
+            return self._call_of_another_thread(args, kwargs)
         return self._replay(key, shape, tensors, args, kwargs)
 
     def _tire(self):
@@ -604,6 +630,8 @@ class Graphed:
             self._rests.note(leaves, spec)
             self._shorten_eager(args, kwargs, tensors)
             return (self._fn(*args, **kwargs),)
+        if self._torch.is_grad_enabled() and self._waiting.has_company():
+            return (self._call_of_another_thread(args, kwargs),)
         if self._eager_runs < self._warmup:
             self._tries(key)
             return (self._warm_up(args, kwargs),)
@@ -778,7 +806,7 @@ class Graphed:
         """An eager call, which tells whether calls touch gradients."""
         self._eager_runs += 1
         before, watched = self._gradients(), draws.Watched(self._torch, self._generators)
-        result = self._eager_here(args, kwargs)
+        result = self._may_go_back(self._eager_here(args, kwargs))
         self._notice_gradients(before, before.changed() or before.used())
         self._draws = watched.may_draw() or (self._draws and self._eager_runs > 1)
         return result
@@ -1326,6 +1354,7 @@ class Graphed:
                 self._check_brought(made, leaves)
                 brings = cpu is not None or bool(own) or any(self._brought(leaf) for leaf in self._others(leaves))
                 made.waiting = self._waiting if self._steps_aside else None
+                self._waiting.owner = threading.get_ident()
                 made.once = once
                 made.again = None if self._strict or brings else self._called_again(leaves, spec, has_kwargs, numbers,
                                                                                         joined)

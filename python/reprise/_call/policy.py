@@ -88,8 +88,8 @@ class Judged(Graphed):
         if self._rest > 0:
             self._rest -= 1
             return self._fn(*args, **kwargs)
-        if self._waiting.latest is not None and self._waiting.is_one():
-            return self._call_beside(args, kwargs)
+        if self._waiting.owner is not None and (turn := self._turn(args, kwargs)) is not None:
+            return turn()
         result = self._fast_call(args, kwargs)
         if result is _run_eagerly:
             return self._fn(*args, **kwargs)

@@ -44,6 +44,7 @@ class Shape:
     cpu = None  # what its calls do on the CPU ahead of the launch (_call/cpu_values.py)
 
     constants = None  # memory of the device that its graph reads what was moved from the CPU in
+    waiting = None  # as of Split
 
     def __init__(self, work, graph):
         torch = work.torch
@@ -248,7 +249,8 @@ def replayed(shape, tensors, replay, on_cpu=()):
     CPU: behind the launch where the GPU gets nothing of it. `miss` where the call is not for the fast path. shape:
     a Shape or a Split that is_short; on_cpu: the call's tensors on the CPU."""
     cpu = shape.cpu
-    if is_alone() or (cpu is not None and cpu.has_changed()):
+    if is_alone() or (cpu is not None and cpu.has_changed()) or (
+            shape.waiting is not None and shape.waiting.is_anothers()):
         return _C.miss
     if cpu is None:
         return replay(tensors)

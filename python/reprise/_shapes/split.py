@@ -534,7 +534,7 @@ def _grads_of(backward):
 
 
 def _make_function(torch):
-    keeps_graph = torch_private.of(torch).keeps_graph
+    keeps_graph, batched = torch_private.of(torch).keeps_graph, torch_private.of(torch).batched
 
     def gradients(ctx, grads, bits):
         """bits: as of _whole."""
@@ -606,6 +606,8 @@ def _make_function(torch):
 
         @staticmethod
         def backward(ctx, *grads):
+            if any(is_batched(grad) for is_batched in batched for grad in grads if grad is not None):
+                return passed(ctx, _by_batches(ctx, grads))
             behind = ctx.split.behind
             if behind is not None and not behind.holds():
                 return passed(ctx, asked.behind_changes(ctx, grads))
@@ -625,6 +627,28 @@ def _make_function(torch):
             return _differentiable(torch, ctx, grads, found)
 
     return Graphed
+
+
+def _by_batches(ctx, grads):
+    """The gradients for many incoming ones at once (is_grads_batched): of the callable itself, called once more."""
+    split = ctx.split
+    tensors, incoming = _unchanged(ctx), _whole(split, grads)[0]
+    if tensors is None:
+        raise RuntimeError(f"'{split.pool.name}': gradients of many incoming ones at once (is_grads_batched, vectorize=True) "
+                           "need its arguments as they were, and no random numbers. Keep them until the backward pass, or "
+                           "call the callable itself there")
+    found = split.again.gradients(tensors, split.all_params(), [g for g, d in zip(incoming, split.differentiable) if d])
+    return [grad for grad, wants in zip(found, (*split.plan.wants, *[True] * len(found))) if wants]
+
+
+def _unchanged(ctx):
+    """The arguments of a call, as it may be made once more; None: it may not."""
+    split = ctx.split
+    tensors = [ref() for ref, _ in ctx.given]
+    if split.again is None or split.forward.drawn is not None or any(
+            t is None or _version(t) != version for t, (_, version) in zip(tensors, ctx.given)):
+        return None
+    return tensors
 
 
 def _whole(split, grads):
@@ -650,9 +674,8 @@ def _version(tensor):
 def _differentiable(torch, ctx, grads, found):
     """These gradients, through which one can go back where the arguments are still as they were."""
     split = ctx.split
-    tensors = [ref() for ref, _ in ctx.given]
-    if split.again is None or split.forward.drawn is not None or any(
-            t is None or _version(t) != version for t, (_, version) in zip(tensors, ctx.given)):
+    tensors = _unchanged(ctx)
+    if tensors is None:
         return _only_once(torch, split, found)
     incoming = [g for g, d in zip(grads, split.differentiable) if d]
     return (None, *attach(split.again, tensors, split.all_params(), incoming, found[1:]))
