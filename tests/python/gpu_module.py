@@ -2,9 +2,13 @@
 """A graphed module on a GPU, under install() and without it: usage: gpu_module.py [--install] ..."""
 
 import copy
+import functools
+import gc
+import pickle
 import sys
 import unittest
 import warnings
+import weakref
 from unittest import mock
 
 import torch
@@ -233,6 +237,115 @@ def scaled_by(settings):
     def scaled(x):
         return x * (left_of(settings) if settings.flag else right_of(settings))
     return scaled
+
+
+class Decorated(torch.nn.Module):
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.inner, self.scale = torch.nn.Linear(4, 4), scale
+
+    @reprise.graphed
+    def forward(self, x):
+        return self.inner(x) * self.scale
+
+
+class Methods(unittest.TestCase):
+    """Functions that are graphed in the bodies of classes."""
+
+    def setUp(self):
+        self.x = torch.ones(2, 4, device="cuda")
+
+    @staticmethod
+    def want(net, x):
+        return net.inner(x) * net.scale
+
+    def check(self, net, calls=4):
+        for _ in range(calls):
+            torch.testing.assert_close(net(self.x), self.want(net, self.x))
+        return sum(shape["replays"] for shape in net.forward.shapes())
+
+    def test_each_object_has_its_own(self):
+        nets = [Decorated(scale).cuda() for scale in (1.0, 2.0)]
+        with torch.no_grad():
+            for net in nets * 2:
+                self.check(net)
+        self.assertEqual([len(net.forward.shapes()) for net in nets], [1, 1])
+        self.assertIs(nets[0].forward, nets[0].forward)
+        self.assertIsNot(nets[0].forward, nets[1].forward)
+        self.assertIs(type(Decorated.forward), reprise.Graphed)
+        with torch.no_grad():
+            nets[0].scale = 5.0
+            self.check(nets[0])
+            self.check(nets[1])
+
+    def test_trains(self):
+        net, twin = Decorated().cuda(), torch.nn.Linear(4, 4).cuda()
+        twin.load_state_dict(net.inner.state_dict())
+        optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (net, twin)]
+        for _ in range(5):
+            for one, optimizer in zip((net, twin), optimizers):
+                optimizer.zero_grad()
+                one(self.x).square().sum().backward()
+                optimizer.step()
+        torch.testing.assert_close(net.inner.weight, twin.weight)
+        self.assertGreaterEqual(sum(shape["replays"] for shape in net.forward.shapes()), 4)
+
+    def test_copies_and_pickles_have_none_yet(self):
+        net = Decorated().cuda()
+        with torch.no_grad():
+            self.assertGreater(self.check(net), 1)
+            for made in (copy.deepcopy(net), copy.copy(net), pickle.loads(pickle.dumps(net))):
+                self.assertEqual(made.forward.shapes(), [])
+                made.scale = 3.0
+                self.assertGreater(self.check(made), 1)
+            self.check(net)
+        self.assertEqual(list(net.state_dict()), ["inner.weight", "inner.bias"])
+
+    def test_goes_with_the_object(self):
+        net = Decorated().cuda()
+        with torch.no_grad():
+            self.check(net)
+        gone = weakref.ref(net)
+        del net
+        gc.collect()
+        self.assertIsNone(gone())
+
+    def test_other_methods(self):
+        class Some:
+            scale = 2.0
+
+            @reprise.graphed
+            def scaled(self, x, by=1.0):
+                return x * self.scale * by
+
+            @staticmethod
+            @reprise.graphed
+            def doubled(x):
+                return x * 2
+
+            @classmethod
+            @reprise.graphed
+            def by_class(cls, x):
+                return x * cls.scale
+
+            tripled = reprise.graphed(functools.partial(torch.mul, other=3.0))
+
+        class Slotted:
+            __slots__ = ("scale",)
+
+            @reprise.graphed
+            def scaled(self, x):
+                return x * self.scale
+        some, slotted = Some(), Slotted()
+        slotted.scale = 4.0
+        with torch.no_grad():
+            for call, factor in ((some.scaled, 2.0), (functools.partial(some.scaled, by=3.0), 6.0), (some.doubled, 2.0),
+                                 (Some.doubled, 2.0), (some.tripled, 3.0), (slotted.scaled, 4.0), (Some.by_class, 2.0)):
+                for _ in range(4):
+                    torch.testing.assert_close(call(self.x), self.x * factor)
+            some.scale = 7.0
+            torch.testing.assert_close(some.scaled(self.x), self.x * 7)
+        self.assertGreater(sum(shape["replays"] for shape in some.scaled.shapes()), 3)
 
 
 class Further(unittest.TestCase):

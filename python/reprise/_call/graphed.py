@@ -46,6 +46,7 @@ from .buckets import version_of
 from .cpu_run import VALUE, Wanted
 from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
 from .fast_path import FastPath
+from .methods import method_of
 from .module import pickled
 from .params import find_params, is_forward
 from .rests import Rests
@@ -210,6 +211,16 @@ class Graphed:
         if result is not _C.miss:
             return self._fn(*args, **kwargs) if result is _C.eager else result
         return self._call_missed(args, kwargs)
+
+    def __get__(self, owner, kind=None):
+        """In the body of a class a function is a method: that of one object is a graphed callable of its own."""
+        if owner is None or type(self._fn) is not types.FunctionType:
+            return self
+
+        def made(method):
+            _, name, *options = self._given
+            return type(self)(method, name, *options)
+        return method_of(self, owner, made)
 
     def _turn(self, args, kwargs):
         """What makes a call that may not be made by the graphs of two passes: those are another thread's, or a call
