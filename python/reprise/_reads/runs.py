@@ -250,6 +250,31 @@ def _is_asker(value):
     return value is builtins.getattr or value is builtins.hasattr
 
 
+class _ToldElsewhere:
+    """The profile of a thread of autograd's, until the first event behind the run that set it. It stays in
+    _told_elsewhere until another one takes its place there: freed while it is called, it would take what the
+    interpreter still uses along (seen with CPython 3.11, as a segmentation fault)."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run):
+        self._run = run
+
+    def __call__(self, frame, event, argument):
+        run = self._run
+        if run is None or run.is_over:
+            self._run = None
+            sys.setprofile(None)
+        elif event == "call":
+            run.started(frame.f_code, frame)
+            run.notes(frame.f_code, frame)
+        elif event == "c_call":
+            run.called_behind(argument, None, frame)
+
+
+_told_elsewhere: dict[int, _ToldElsewhere] = {}  # by number of a thread of autograd's: the latest there
+
+
 class Run:
     """One run, recorded: `with Run(executed, iterators, refuses) as run`.
 
@@ -313,8 +338,10 @@ class Run:
         return run
 
     def _begin_here(self, grads):
-        if threading.get_ident() != self.thread and sys.getprofile() is None:
-            sys.setprofile(self._told_on_another_thread)
+        here = threading.get_ident()
+        if here != self.thread and sys.getprofile() is None:
+            _told_elsewhere[here] = told = _ToldElsewhere(self)
+            sys.setprofile(told)
 
     def goes_back(self, code, frame):
         """Is it what begins a backward pass? On the run's thread the next one is the run's, so that effects in it are
@@ -330,14 +357,9 @@ class Run:
         if not hasattr(sys, "monitoring"):
             self._begin_here(grad)
 
-    def _told_on_another_thread(self, frame, event, argument):
-        if self._end is None:
-            sys.setprofile(None)
-        elif event == "call":
-            self.started(frame.f_code, frame)
-            self.notes(frame.f_code, frame)
-        elif event == "c_call":
-            self.called_behind(argument, None, frame)
+    @property
+    def is_over(self):
+        return self._end is None
 
     def _end_events(self):
         """May be interrupted anywhere, and called again then."""
