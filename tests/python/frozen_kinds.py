@@ -25,6 +25,7 @@ import importlib
 import inspect
 import io
 import itertools
+import json
 import logging
 import multiprocessing.sharedctypes
 import operator
@@ -3792,3 +3793,119 @@ def hook_of_all_optimizers():
         return module.register_optimizer_step_pre_hook(
             lambda one, *_: halves(one.param_groups[0]["params"]) if one is optimizer else None).remove
     return optimizer_changed(change)
+
+
+@kind()
+def attribute_of_a_member_of_an_enum():
+    class Mode(enum.Enum):
+        TRAIN = "train"
+    Mode.TRAIN.scale = 1.0
+
+    def change(i):
+        Mode.TRAIN.scale = values(i)
+    return lambda x: x * Mode.TRAIN.scale, change
+
+
+@kind()
+def class_in_a_cache():
+    @functools.cache
+    def made():
+        class Settings:
+            scale = 1.0
+        return Settings
+
+    def change(i):
+        made().scale = values(i)
+    return lambda x: x * made().scale, change
+
+
+@kind()
+def number_in_a_dict_of_parameters():
+    held = torch.nn.ParameterDict({"scale": 1.0})
+
+    def change(i):
+        held["scale"] = values(i)
+    return lambda x: x * held["scale"], change
+
+
+@kind()
+def attribute_of_a_set():
+    class Some(set):
+        pass
+    some = Some((1.0,))
+    some.scale = 1.0
+
+    def change(i):
+        some.scale = values(i)
+    return lambda x: x * some.scale * len(some), change
+
+
+@kind()
+def slot_in_double_underscores():
+    class Some:
+        __slots__ = ("__dict__", "__extra__")
+
+        def scale(self):
+            return self.__extra__["scale"]
+    some = Some()
+    some.__extra__ = {"scale": 1.0}
+
+    def change(i):
+        some.__extra__["scale"] = values(i)
+    return lambda x: x * some.scale(), change
+
+
+@kind()
+def method_that_pytorch_calls():
+    class Scaled(torch.distributions.Transform):
+        domain = codomain = torch.distributions.constraints.real
+        bijective, scale = True, 1.0
+
+        def _call(self, x):
+            return x * self.scale
+    scaled = Scaled()
+    composed = torch.distributions.ComposeTransform([scaled])
+
+    def change(i):
+        scaled.scale = values(i)
+    return lambda x: composed(x), change
+
+
+@kind()
+def method_that_python_calls():
+    class Encoder(json.JSONEncoder):
+        scale = 1.0
+
+        def default(self, o):
+            return Encoder.scale
+
+    def change(i):
+        Encoder.scale = values(i)
+    return lambda x: x * float(json.dumps(object(), cls=Encoder)), change
+
+
+@kind(grad=True)
+def step_of_a_class_of_optimizers():
+    class Mine(torch.optim.SGD):
+        pass
+
+    def step(optimizer, closure=None):
+        halves(optimizer.param_groups[0]["params"])
+        return torch.optim.SGD.step(optimizer, closure)
+
+    def change(optimizer, turn):
+        if turn == 1:
+            Mine.step = step
+        elif turn == 2:
+            del Mine.step
+    return training(lambda p: Mine(p, lr=0.01), change)
+
+
+@kind(refused="on the CPU, whose memory others may write to")
+def large_tensor_in_memory_of_numpys():
+    array = numpy().ones(40_000, numpy().float32)
+    table = torch.from_numpy(array)
+
+    def change(i):
+        array[:] = values(i)
+    return lambda x: x * table.cuda()[:SIZE], change

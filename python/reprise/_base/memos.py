@@ -28,10 +28,10 @@ def entries_of(memo, size):
 
 
 def kept_by(memo):
-    """The results and arguments in it that somebody may change: no plain values, and no classes."""
+    """The results and arguments in it that somebody may change."""
     found, size = _referents(memo), memo.cache_info().currsize
     entries = entries_of(memo, size)
     if entries is not None and not (size and _has_links(entries)):
         found = list(entries.values())
-    return [value for value in found if value is not entries and type(value) is not object and (
-        not is_plain(value) and not isinstance(value, type))]
+    return [value for value in found if value is not entries and type(value) is not object and not is_plain(value) and (
+        getattr(value, "__module__", None) not in ("functools", None) or not isinstance(value, type))]

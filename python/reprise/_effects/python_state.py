@@ -101,8 +101,8 @@ def _is_looked_into(kind):
 
 
 def slots_of(kind):
-    """The descriptors of a type's slots, by name."""
-    return {name: value for base in kind.__mro__ for name, value in vars(base).items()
+    """The descriptors of a type's slots, by name. Types of C's have such for words that nobody sets."""
+    return {name: value for base in kind.__mro__ if "__slots__" in vars(base) for name, value in vars(base).items()
             if type(value) is types.MemberDescriptorType}
 
 

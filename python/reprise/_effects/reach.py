@@ -14,7 +14,9 @@ Python's own library, and PyTorch but for modules, optimizers and the like, are 
 import array
 import collections
 import collections.abc
+import concurrent.futures
 import enum
+import gc
 import functools
 import queue
 import random
@@ -34,10 +36,11 @@ MOST_OWNERS = 200_000    # objects that are looked at
 MOST_ELEMENTS = 10_000   # elements of a container up to which each of them is looked at
 
 _OUTSIDE = frozenset(sys.stdlib_module_names) - {"__main__"} | {"reprise", "torch", "triton", "numpy"}
-_OF_TORCH = ("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch._dynamo.eval_frame")
+_OF_TORCH = ("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch._dynamo.eval_frame", "torch.utils.data.",
+             "torch.distributions.")
 _LIBRARY = (collections.UserDict, collections.UserList, collections.Counter, types.SimpleNamespace,
             weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet, threading.Semaphore,
-            threading.Event, threading.Condition, threading.Barrier, queue.Queue)
+            threading.Event, threading.Condition, threading.Barrier, queue.Queue, concurrent.futures.Future)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, types.CodeType,
           type(Ellipsis), type(NotImplemented))
 _EMPTY: tuple[collections.abc.Iterable, ...] = ([], (), {}, set(), "", range(0), {}.values(), {}.items())
@@ -45,6 +48,8 @@ _ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
     zip, map, filter, enumerate, reversed, type(reversed([])), types.GeneratorType})
 
 
+_VIEWS = tuple(type(view) for held in ({}, collections.OrderedDict()) for view in (
+    held.keys(), held.values(), held.items())) + (types.MappingProxyType,)
 _OWNERS = (list, dict, set, bytearray, collections.deque, collections.OrderedDict, collections.defaultdict)
 
 _looks: weakref.WeakKeyDictionary[type, object] = weakref.WeakKeyDictionary()  # by type: as _choose_look says
@@ -133,8 +138,10 @@ class Reach(_C.Reach):
     def _choose_look(self, kind):
         """The same, methods by name."""
         torch = self.torch
-        if kind in _ATOMS or issubclass(kind, (enum.Enum, BaseException)):
+        if kind in _ATOMS:
             return None
+        if issubclass(kind, (enum.Enum, BaseException)):
+            return "_member" if issubclass(kind, enum.Enum) else "_error"
         if issubclass(kind, type):
             return NotImplemented
         for of, look in ((types.FunctionType, False), (types.MethodType, "_method"),
@@ -143,7 +150,7 @@ class Reach(_C.Reach):
                          (types.ModuleType, None), (_ITERATORS, "_iterator"),
                          ((staticmethod, classmethod), "_wrapped"), (property, "_property"),
                          (random.Random, "_random"), ((bytearray, array.array), "_bytes"),
-                         (ContextVar, "_variable"), (queue.SimpleQueue, "_queue")):
+                         (ContextVar, "_variable"), (queue.SimpleQueue, "_queue"), (_VIEWS, "_view")):
             if issubclass(kind, of):
                 return look
         if torch is not None and issubclass(kind, torch.Tensor):
@@ -294,6 +301,17 @@ class Reach(_C.Reach):
 
     def _bytes(self, value, path):
         self.records.append(Bytes(value, path))
+
+    def _member(self, member, path):
+        """Of an Enum: its value, and what else was put there."""
+        self._ahead += [(held, path) for held in vars(member).values() if self._look_of(type(held)) is not None]
+
+    def _error(self, error, path):
+        self._row(error.args, path)
+        self.mapping(error.__dict__, path, ".")
+
+    def _view(self, view, path):
+        self._ahead += [(held, path) for held in gc.get_referents(view) if isinstance(held, dict)]
 
     def _variable(self, variable, path):
         record = Variable(variable, path)

@@ -55,6 +55,8 @@ _OF_MODULE = frozenset(("__getattr__",))
 _SKIPPED_DUNDERS = frozenset(("__del__", "__set_name__", "__init__", "__new__", "__post_init__", "__init_subclass__"))
 _OF_AUTOGRAD = frozenset(("forward", "backward", "setup_context", "jvp"))
 _MADE_WITH = frozenset(("__init__", "__new__", "__post_init__"))
+_OF_PYDANTIC = "__pydantic_fields_set__"  # a slot of its models
+_PLAIN_MEMBER = len(vars(enum.Enum("Some", "member").member))  # attributes of one of an Enum that has none of its own
 _POSES = frozenset(("__class__", "__getattribute__"))  # by which an object says another class than its own
 _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList, collections.ChainMap,
                weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
@@ -519,6 +521,8 @@ class Walk(_C.Walk):
         held = getattr(value, "_value_", None)
         if not is_plain(held) and held is not value:
             self._follow(Walk.put, held, f"{path}.value")
+        if len(vars(value)) > _PLAIN_MEMBER:  # the program put something there
+            self._scope(value, vars(value), path + ".", "instance", is_open=True)
         self._meet_class(type(value))
         return Same(value)
 
@@ -849,6 +853,7 @@ class Walk(_C.Walk):
             return (type(value),)
         if type(value) is not frozenset:
             self._follow(Walk._set_members, value, path)
+        self._more(value, path)
         for member in value if len(value) <= MOST_MEMBERS else ():
             if not is_plain(member) and not isinstance(member, type) and not self.is_seen(member):
                 self._follow(Walk.put, member, f"a member of {path}")
@@ -945,6 +950,10 @@ class Walk(_C.Walk):
             if id(tensor) not in self.known and isinstance(tensor, torch.Tensor):
                 self.look_at(TENSOR, self._weak(tensor))
             return ("tensor", address, *like)
+        if tensor.layout is torch.strided and tensor.numel() * tensor.element_size() > MOST_ARRAY and (
+                not self._is_left(tensor) and not tensor.untyped_storage().resizable()):
+            self.obstacles.append(f"it may read the tensor `{path}` on the CPU, whose memory others may write to, as NumPy, "
+                                  "and which is too large to compare at each call. Make it a tensor on the GPU")
         return ("tensor", self._contents(tensor, address), *like)
 
     def _in_parts(self, tensor):
@@ -1059,6 +1068,8 @@ class Walk(_C.Walk):
         used = self._torch_names(kind)
         if isinstance(module, self.torch.nn.ParameterList):  # which has what is no tensor as attributes
             used = used | {name for name in vars(module) if name.isdigit()}
+        elif isinstance(module, self.torch.nn.ParameterDict):
+            used = used | set(module.keys())
         parts = self._module_parts
         if any(module is one for one in self._without_hooks):
             parts = tuple(part for part in parts if part not in ("_forward_hooks", "_forward_pre_hooks"))
@@ -1112,7 +1123,7 @@ class Walk(_C.Walk):
         """The attributes that PyTorch's own module classes read of themselves."""
         found = set()
         for one in kind.__mro__:
-            if one.__module__.startswith("torch.nn.") and one.__name__ != "Module":
+            if _module_of(one).startswith("torch.nn.") and one.__name__ != "Module":
                 for name, value in vars(one).items():
                     if isinstance(value, types.FunctionType) and name not in (
                             "__init__", "extra_repr", "__repr__", "reset_parameters", "__setstate__"):
@@ -1129,6 +1140,12 @@ class Walk(_C.Walk):
         self._kind_of(optimizer, path)
         self._scope(optimizer, optimizer.__dict__, path + ".", "instance", inherits=True, own=frozenset((
             "param_groups", "state", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")))
+        for one in type(optimizer).__mro__ if type(optimizer) not in self._used else ():
+            names = dict_of_class(one) if "step" in vars(one) else None
+            if names is not None:
+                self._shared.append(_Scope(one, names, one.__name__ + ".", way_for("class"), shallow=True,
+                                           own=_OF_OPTIMIZERS))
+        self._used.add(type(optimizer))
         if not self._optimizers_hooks:
             self._optimizers_hooks = True
             module = sys.modules.get(self.torch.optim.Optimizer.__module__)
@@ -1162,7 +1179,7 @@ class Walk(_C.Walk):
         """One whose members are plain, and that has no methods, is as it was declared for ever."""
         self._meet_class(kind)
         for name, member in kind.__members__.items():
-            if not is_plain(member._value_) and not self.is_seen(member):
+            if not self.is_seen(member) and (not is_plain(member._value_) or len(vars(member)) > _PLAIN_MEMBER):
                 self.put(member, f"{path}.{name}")
 
     def _decimals(self, kind, path):
@@ -1175,12 +1192,14 @@ class Walk(_C.Walk):
         self._kinds.add(kind)
         function = self.torch.autograd.Function
         for one in kind.__mro__:
-            own = one.__module__.startswith("torch.nn.") and one.__name__ != "Module"
+            own = _module_of(one).startswith("torch.nn.") and one.__name__ != "Module"
             names = None if one in self._classes else dict_of_class(one)
-            if names is None or (is_foreign_module(one.__module__) and not own and not _is_made_anew(names)):
+            if names is None or (is_foreign_module(_module_of(one)) and not own and not _is_made_anew(names)):
                 continue
             dunders = {n for n, v in names.items() if n.startswith("__") and not own and
                        n not in _SKIPPED_DUNDERS and isinstance(v, (types.FunctionType, classmethod))}
+            if not own and one.__bases__ != (object,):
+                dunders |= _called_by_others(one, names)
             if issubclass(one, function):
                 dunders |= _OF_AUTOGRAD
                 self._run_by_autograd(names)
@@ -1255,7 +1274,7 @@ class Walk(_C.Walk):
         if isinstance(value, threading.local):
             self._scopes.append(_Scope(value, None, path + ".", BY_VALUE))
             return Same(value)
-        names = getattr(value, "__dict__", None)
+        names = _dict_of(value)
         foreign = is_foreign_module(kind.__module__) and not isinstance(value, _OPEN_TYPES) and (
             kind.__name__ != "Namespace") and not _is_open(kind)
         if isinstance(value, _LOCKS):
@@ -1289,17 +1308,19 @@ class Walk(_C.Walk):
         self._news.locks.append((lock, path))
 
     def _object_reads(self, value, path):
-        names = getattr(value, "__dict__", None)
+        names = _dict_of(value)
         self._kind_of(value, path)
         if type(names) is dict and (isinstance(value, _OPEN_TYPES) or _is_open(type(value))):
             self._items(names, path)
             return
+        if type(names) is dict and _OF_PYDANTIC in getattr(type(value), "__slots__", ()):  # code in Rust goes through it
+            self._items(names, path)
         self._scope(value, names if type(names) is dict else None, path + ".", "instance", is_open=True,
                     inherits=True)
 
     def _more(self, value, path):
         """Attributes of a container's subclass."""
-        if type(value) not in (dict, list, tuple, weakref.ref, weakref.WeakMethod) and type(getattr(value, "__dict__", None)) is dict and (
+        if type(value) not in (dict, list, tuple, set, frozenset, weakref.ref, weakref.WeakMethod) and type(getattr(value, "__dict__", None)) is dict and (
                 not is_foreign_module(type(value).__module__)):
             self._follow(Walk._object_reads, value, path)
 
@@ -1351,6 +1372,8 @@ class Walk(_C.Walk):
     def _overridden(self, kind, own):
         """The names that count of those which a class has of others: it could come to have its own."""
         found = set(own & _MADE_WITH)
+        if issubclass(kind, self.torch.optim.Optimizer):
+            found |= _OF_OPTIMIZERS
         for one in kind.__mro__[1:]:
             scope = self._classes.get(one)
             if scope is not None:
@@ -1390,11 +1413,14 @@ class Walk(_C.Walk):
         return found
 
     def _slots(self, kind):
-        return {n for one in kind.__mro__ for n, v in vars(one).items()
-                if isinstance(v, types.MemberDescriptorType)} & (self.names | self._maybe)
+        slots = {n for one in kind.__mro__ if "__slots__" in vars(one) for n, v in vars(one).items()
+                 if isinstance(v, types.MemberDescriptorType)}
+        if "__getattribute__" in self.names:  # which takes any name
+            return slots
+        return {n for n in slots if n.startswith("__")} | (slots & (self.names | self._maybe))
 
     def _extend_by_asking(self, scope, names):
-        keys = [n for n in sorted(names) if n not in scope.done and not n.startswith("__")]
+        keys = [n for n in sorted(names) if n not in scope.done and (not n.startswith("__") or names is not self.names)]
         if isinstance(scope.object, threading.local):
             keys = [n for n in keys if hasattr(scope.object, n) or n in self._maybe]
         if type(scope.object) is _Weakly:
@@ -1494,6 +1520,28 @@ def _is_made_anew(names):
     """Has a class of PyTorch's, by its dict, a forward that the program had it make, as torch.fx does?"""
     code = getattr(names.get("forward"), "__code__", None)
     return code is not None and not is_foreign_file(code.co_filename)
+
+
+def _module_of(kind):
+    """Of a class of Cython's no text."""
+    name = kind.__module__
+    return name if type(name) is str else ""
+
+
+def _called_by_others(kind, names):
+    """The methods of a class, by its dict, that it has in the place of those of a class of Python's or PyTorch's, whose
+    code calls them."""
+    foreign = [one for one in kind.__mro__[1:-1] if is_foreign_module(_module_of(one))]
+    return {name for name, held in names.items() if not name.startswith("__") and any(name in vars(one) for one in foreign)
+            and isinstance(held, (types.FunctionType, classmethod, staticmethod, property))}
+
+
+def _dict_of(value):
+    """An object's attributes, without code of the program's; None: it has no dict."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
 
 
 def _has_classes(members):
