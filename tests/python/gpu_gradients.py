@@ -187,6 +187,23 @@ class Threads(unittest.TestCase):
                 self.assertEqual(self.train(made, fn, list(net.parameters()), count), [])
             self.assertTrue(any("other threads call it with gradients" in str(w.message) for w in told))
 
+    def test_calls_beside_the_thread_that_captured(self):
+        net = torch.nn.Linear(16, 16).cuda()
+
+        def fn(x):
+            return net(x).square().mean()
+        made, params, x = reprise.graphed(fn), list(net.parameters()), torch.randn(4, 16, device="cuda")
+        for _ in range(4):
+            torch.autograd.grad(made(x), params)
+        before = [shape["replays"] for shape in made.shapes()]
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            waits = made(x)
+            self.assertEqual(self.train(made, fn, params, 2), [])
+            torch.testing.assert_close(torch.autograd.grad(waits, params), torch.autograd.grad(fn(x), params))
+        self.assertEqual([shape["replays"] - n for shape, n in zip(made.shapes(), before)], [1, 1])
+        self.assertEqual(sum("other threads call it with gradients" in str(w.message) for w in told), 1)
+
     def test_one_that_takes_over_from_one_that_is_gone(self):
         net = torch.nn.Linear(16, 16).cuda()
 
