@@ -199,7 +199,7 @@ class Threads(unittest.TestCase):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             waits = made(x)
-            self.assertEqual(self.train(made, fn, params, 2), [])
+            self.assertEqual(self.train(made, fn, params, 1), [])
             torch.testing.assert_close(torch.autograd.grad(waits, params), torch.autograd.grad(fn(x), params))
         self.assertEqual([shape["replays"] - n for shape, n in zip(made.shapes(), before)], [1, 1])
         self.assertEqual(sum("other threads call it with gradients" in str(w.message) for w in told), 1)
