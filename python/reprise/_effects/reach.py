@@ -48,7 +48,8 @@ _ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
     zip, map, filter, enumerate, reversed, type(reversed([])), types.GeneratorType})
 
 
-_VIEWS = tuple(type(view) for held in ({}, collections.OrderedDict()) for view in (
+_DICTS: tuple[dict, ...] = ({}, collections.OrderedDict())
+_VIEWS = tuple(type(view) for held in _DICTS for view in (
     held.keys(), held.values(), held.items())) + (types.MappingProxyType,)
 _OWNERS = (list, dict, set, bytearray, collections.deque, collections.OrderedDict, collections.defaultdict)
 

@@ -56,7 +56,7 @@ _SKIPPED_DUNDERS = frozenset(("__del__", "__set_name__", "__init__", "__new__", 
 _OF_AUTOGRAD = frozenset(("forward", "backward", "setup_context", "jvp"))
 _MADE_WITH = frozenset(("__init__", "__new__", "__post_init__"))
 _OF_PYDANTIC = "__pydantic_fields_set__"  # a slot of its models
-_PLAIN_MEMBER = len(vars(enum.Enum("Some", "member").member))  # attributes of one of an Enum that has none of its own
+_PLAIN_MEMBER = len(vars(next(iter(enum.Enum("Some", "member")))))  # attributes of one of an Enum that has none of its own
 _POSES = frozenset(("__class__", "__getattribute__"))  # by which an object says another class than its own
 _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList, collections.ChainMap,
                weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
@@ -70,7 +70,8 @@ _OF_PARTIAL = ("func", "args", "keywords")
 _OF_OPTIMIZERS = frozenset(("step", "zero_grad"))
 _BUILTINS = frozenset(vars(builtins))  # Python's own
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-_VIEWS = tuple(type(ask(of)) for of in ({}, collections.OrderedDict()) for ask in (
+_DICTS: tuple[dict, ...] = ({}, collections.OrderedDict())
+_VIEWS = tuple(type(ask(of)) for of in _DICTS for ask in (
     operator.methodcaller("keys"), operator.methodcaller("values"), operator.methodcaller("items")))
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 OF_CLASSES = ("__name__", "__qualname__")
