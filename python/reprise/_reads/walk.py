@@ -56,7 +56,6 @@ _SKIPPED_DUNDERS = frozenset(("__del__", "__set_name__", "__init__", "__new__", 
 _OF_AUTOGRAD = frozenset(("forward", "backward", "setup_context", "jvp"))
 _MADE_WITH = frozenset(("__init__", "__new__", "__post_init__"))
 _OF_PYDANTIC = "__pydantic_fields_set__"  # a slot of its models
-_PLAIN_MEMBER = len(vars(next(iter(enum.Enum("Some", "member")))))  # attributes of one of an Enum that has none of its own
 _POSES = frozenset(("__class__", "__getattribute__"))  # by which an object says another class than its own
 _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList, collections.ChainMap,
                weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
@@ -97,6 +96,15 @@ def plain_token(value):
 
 def _is_written(kind):
     return kind in (float, complex, slice) or kind.__module__ == "torch"
+
+
+class _Plain(enum.Enum):
+    """An Enum whose member has no attributes of its own."""
+
+    MEMBER = ""
+
+
+_PLAIN_MEMBER = len(vars(_Plain.MEMBER))  # attributes of such a one
 
 
 class _While:
