@@ -9,8 +9,8 @@ attributes, containers; PyTorch's switches are looked at either way): both launc
 call the program does what programs do: it sets attributes that nobody reads, moves a loop variable in the globals
 of the module and, now and then, calls the net eagerly; then it waits for the device. Prints JSON:
 microseconds of the host for a call, median and the hundredth part above, of both; the median of the rounds'
-differences, with the interval that holds it at 95 %; those of the look alone, a Python call of 0.05 us included;
-and what is looked at.
+differences, with the interval that holds it at 95 %; those of the look alone, a Python call of 0.05 us included,
+and of such a look behind a launch; and what is looked at.
 """
 
 import argparse
@@ -112,11 +112,14 @@ def timed(made, args, count, checks, net, parts):
     return found
 
 
-def looks(made, net, parts, count):
-    """Microseconds of each look alone, which is all that a call does more than one that looks at nothing."""
+def looks(made, net, parts, count, launched):
+    """Microseconds of each look alone, which is all that a call does more than one that looks at nothing. launched:
+    behind a launch each, which puts what is looked at out of the processor's caches."""
     holds, found = made._reads.values.handle.holds, []
     for _ in range(count):
         disturb(net, parts)
+        if launched:
+            made(*disturb.args)
         torch.cuda.synchronize()
         start = time.perf_counter_ns()
         held = holds()
@@ -157,12 +160,14 @@ def measure(name, calls, rounds):
             medians[checks] = statistics.median(some)
             found[checks] += some
         pairs.append(medians[True] - medians[False])
-    alone = [us for _ in range(rounds) for us in looks(made, net, parts, calls)]
+    alone, launched = ([us for _ in range(rounds) for us in looks(made, net, parts, calls, behind)]
+                       for behind in (False, True))
     owners, always = made._reads.values.handle.counts()
     return {"model": name, "modules": len(list(net.modules())), "calls": len(found[True]),
             "with": summary(found[True]), "without": summary(found[False]),
             "guards_us": round(statistics.median(pairs), 3), "guards_interval_us": interval(pairs),
-            "guards_worst_us": round(max(pairs), 3), "look": summary(alone), "owners": owners, "always": always,
+            "guards_worst_us": round(max(pairs), 3), "look": summary(alone),
+            "look_launched": summary(launched), "owners": owners, "always": always,
             "words": made._reads.values.handle.words(), "values": len(made._reads.values.walk.tokens),
             "failures": made.failures()}
 

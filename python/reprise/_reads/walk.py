@@ -72,6 +72,7 @@ _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _DICTS: tuple[dict, ...] = ({}, collections.OrderedDict())
 _VIEWS = tuple(type(ask(of)) for of in _DICTS for ask in (
     operator.methodcaller("keys"), operator.methodcaller("values"), operator.methodcaller("items")))
+_REGISTERED = (type, weakref.ref)  # what sets and keys of dicts have by the hundred
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 OF_CLASSES = ("__name__", "__qualname__")
 BASES = "__bases__"
@@ -810,7 +811,7 @@ class Walk(_C.Walk):
         for key in keys if self.takes is not None else ():
             self._meet_key(key)
         for key in keys:
-            if not is_plain(key) and not isinstance(key, (type, self.torch.Tensor)) and not self.is_seen(key):
+            if not is_plain(key) and not isinstance(key, (*_REGISTERED, self.torch.Tensor)) and not self.is_seen(key):
                 self._follow(Walk.put, key, f"a key of {path}")
         self.own(ITEMS, value, keys, tuple(dict.values(value)), [f"{path}[{_key(k)}]" for k in keys],
                  way_for("container"), is_open=True)
@@ -864,7 +865,7 @@ class Walk(_C.Walk):
             self._follow(Walk._set_members, value, path)
         self._more(value, path)
         for member in value if len(value) <= MOST_MEMBERS else ():
-            if not is_plain(member) and not isinstance(member, type) and not self.is_seen(member):
+            if not is_plain(member) and not isinstance(member, _REGISTERED) and not self.is_seen(member):
                 self._follow(Walk.put, member, f"a member of {path}")
         return (type(value), frozenset(plain_token(v) if is_plain(v) else Same(v) for v in value))
 
