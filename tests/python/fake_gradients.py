@@ -54,7 +54,7 @@ def fake_torch(waited=lambda: None, **more):
         current_stream=lambda device: types.SimpleNamespace(synchronize=waited))
     cudnn = types.SimpleNamespace(enabled=True, benchmark=False)
     return types.SimpleNamespace(strided="strided", cuda=cuda, backends=types.SimpleNamespace(cudnn=cudnn),
-                                 no_grad=contextlib.nullcontext,
+                                 no_grad=contextlib.nullcontext, is_grad_enabled=lambda: False,
                                  inference_mode=contextlib.nullcontext, OutOfMemoryError=MemoryError, **more)
 
 

@@ -227,8 +227,8 @@ class Reach(_C.Reach):
             self.records.append(Memo(cache, path))
         self._ahead.append((cache.__wrapped__, path))
         for value in kept_by(cache):
-            self.functions = self.objects = None  # others may come to be there
             if self._look_of(type(value)) is not None:
+                self.functions = self.objects = None  # others may come to be there
                 self._ahead.append((value, path))
 
     # ---- Containers and objects ----

@@ -1076,9 +1076,9 @@ class Walk(_C.Walk):
     def _module_reads(self, module, path):
         kind = type(module)
         used = self._torch_names(kind)
-        if isinstance(module, self.torch.nn.ParameterList):  # which has what is no tensor as attributes
+        if isinstance(module, getattr(self.torch.nn, "ParameterList", ())):  # which has what is no tensor as attributes
             used = used | {name for name in vars(module) if name.isdigit()}
-        elif isinstance(module, self.torch.nn.ParameterDict):
+        elif isinstance(module, getattr(self.torch.nn, "ParameterDict", ())):
             used = used | set(module.keys())
         parts = self._module_parts
         if any(module is one for one in self._without_hooks):
@@ -1306,9 +1306,10 @@ class Walk(_C.Walk):
 
     def _foreign_object(self, value, names, path):
         """Of an object of Python's or PyTorch's, numbers and tensors; of a wrapper what it wraps."""
-        for name in ("__wrapped__", "pyfunc"):  # the latter of numpy.vectorize
-            if hasattr(value, name):
-                self._follow(Walk.put, getattr(value, name), path)
+        if hasattr(value, "__wrapped__"):
+            self._follow(Walk.put, value.__wrapped__, path)
+        if type(names) is dict and type(value).__module__.startswith("numpy") and "pyfunc" in names:  # of vectorize
+            self._follow(Walk.put, names["pyfunc"], path)
         if type(names) is dict and type(value).__module__.startswith("torch"):
             self._scopes.append(_Scope(value, names, path + ".", way_for("instance"), shallow=True,
                                        own=frozenset(names)))
