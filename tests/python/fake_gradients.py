@@ -54,8 +54,8 @@ def fake_torch(waited=lambda: None, **more):
         current_stream=lambda device: types.SimpleNamespace(synchronize=waited))
     cudnn = types.SimpleNamespace(enabled=True, benchmark=False)
     return types.SimpleNamespace(strided="strided", cuda=cuda, backends=types.SimpleNamespace(cudnn=cudnn),
-                                 no_grad=contextlib.nullcontext, is_grad_enabled=lambda: False,
-                                 inference_mode=contextlib.nullcontext, OutOfMemoryError=MemoryError, **more)
+                                 no_grad=contextlib.nullcontext, inference_mode=contextlib.nullcontext,
+                                 OutOfMemoryError=MemoryError, **{"is_grad_enabled": lambda: False, **more})
 
 
 def param(grad=None):
