@@ -2,9 +2,15 @@
 """Which values nobody can change: those that a key says all of, and those that are the same at every call,
 though each call makes them anew."""
 
+import collections
+import types
+
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), slice, range)
 # Of these modules objects do not change, and are what they are written as.
 WRITTEN = frozenset(("decimal", "fractions", "datetime", "uuid", "pathlib"))
+_DICTS: tuple[dict, ...] = ({}, collections.OrderedDict())
+# Views of dicts, which lead to them.
+VIEWS = (types.MappingProxyType, *(type(view) for held in _DICTS for view in (held.keys(), held.values(), held.items())))
 _OF_TORCH = frozenset(("device", "dtype", "layout", "memory_format", "Size", "finfo", "iinfo"))
 
 

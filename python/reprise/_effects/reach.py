@@ -27,6 +27,7 @@ import weakref
 from contextvars import ContextVar
 
 from .. import _C
+from .._base.constants import VIEWS
 from .._base.memos import MEMO_TYPE, kept_by
 from .._reads.code import once_for_code
 from .python_state import (HOOKS, Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Length, Mapping,
@@ -48,9 +49,6 @@ _ITERATORS = tuple({type(iter(made)) for made in _EMPTY} | {
     zip, map, filter, enumerate, reversed, type(reversed([])), types.GeneratorType})
 
 
-_DICTS: tuple[dict, ...] = ({}, collections.OrderedDict())
-_VIEWS = tuple(type(view) for held in _DICTS for view in (
-    held.keys(), held.values(), held.items())) + (types.MappingProxyType,)
 _OWNERS = (list, dict, set, bytearray, collections.deque, collections.OrderedDict, collections.defaultdict)
 
 _looks: weakref.WeakKeyDictionary[type, object] = weakref.WeakKeyDictionary()  # by type: as _choose_look says
@@ -151,7 +149,7 @@ class Reach(_C.Reach):
                          (types.ModuleType, None), (_ITERATORS, "_iterator"),
                          ((staticmethod, classmethod), "_wrapped"), (property, "_property"),
                          (random.Random, "_random"), ((bytearray, array.array), "_bytes"),
-                         (ContextVar, "_variable"), (queue.SimpleQueue, "_queue"), (_VIEWS, "_view")):
+                         (ContextVar, "_variable"), (queue.SimpleQueue, "_queue"), (VIEWS, "_view")):
             if issubclass(kind, of):
                 return look
         if torch is not None and issubclass(kind, torch.Tensor):

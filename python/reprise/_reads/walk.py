@@ -33,7 +33,7 @@ from contextvars import ContextVar
 
 from .. import _C
 from .._base import torch_private
-from .._base.constants import WRITTEN, is_plain, is_plain_type
+from .._base.constants import VIEWS, WRITTEN, is_plain, is_plain_type
 from .._base.memos import MEMO_TYPE, kept_by
 from .._capture import trackers
 from .code import MATCHED, OF_FUNCTIONS, VERSION, is_foreign_file, is_foreign_module, named
@@ -69,9 +69,7 @@ _OF_PARTIAL = ("func", "args", "keywords")
 _OF_OPTIMIZERS = frozenset(("step", "zero_grad"))
 _BUILTINS = frozenset(vars(builtins))  # Python's own
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-_DICTS: tuple[dict, ...] = ({}, collections.OrderedDict())
-_VIEWS = tuple(type(ask(of)) for of in _DICTS for ask in (
-    operator.methodcaller("keys"), operator.methodcaller("values"), operator.methodcaller("items")))
+_BARE = (dict, list, tuple, set, frozenset, weakref.ref, weakref.WeakMethod)  # have no attributes of the program's
 _REGISTERED = (type, weakref.ref)  # what sets and keys of dicts have by the hundred
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 OF_CLASSES = ("__name__", "__qualname__")
@@ -1331,7 +1329,7 @@ class Walk(_C.Walk):
 
     def _more(self, value, path):
         """Attributes of a container's subclass."""
-        if type(value) not in (dict, list, tuple, set, frozenset, weakref.ref, weakref.WeakMethod) and type(getattr(value, "__dict__", None)) is dict and (
+        if type(value) not in _BARE and type(getattr(value, "__dict__", None)) is dict and (
                 not is_foreign_module(type(value).__module__)):
             self._follow(Walk._object_reads, value, path)
 
@@ -1753,7 +1751,7 @@ _BY_TYPE: dict[type, collections.abc.Callable] = {
     collections.deque: Walk._deque, type(os.environ): Walk._environment, type: Walk._class,
     types.ModuleType: Walk._python_module, weakref.ref: Walk._weak_reference,
     **dict.fromkeys(_PROXIES, Walk._proxy),
-    **dict.fromkeys((types.MappingProxyType, *_VIEWS), Walk._view), types.CodeType: Walk._identity,
+    **dict.fromkeys(VIEWS, Walk._view), types.CodeType: Walk._identity,
     MEMO_TYPE: Walk._cached,
     **{kind: Walk._iterator for kind in _ITERATORS},
 }
