@@ -3909,3 +3909,15 @@ def large_tensor_in_memory_of_numpys():
     def change(i):
         array[:] = values(i)
     return lambda x: x * table.cuda()[:SIZE], change
+
+
+@kind()
+def large_pinned_memory_that_numpy_writes():
+    """A replay copies what lies there by then."""
+    host = torch.ones(40_000).pin_memory()
+    array = host.numpy()
+
+    def change(i):
+        torch.cuda.synchronize()
+        array[:] = values(i)
+    return lambda x: x * host.to("cuda", non_blocking=True)[:SIZE], change

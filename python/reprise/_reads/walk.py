@@ -959,7 +959,7 @@ class Walk(_C.Walk):
                 self.look_at(TENSOR, self._weak(tensor))
             return ("tensor", address, *like)
         if tensor.layout is torch.strided and tensor.numel() * tensor.element_size() > MOST_ARRAY and (
-                not self._is_left(tensor) and not tensor.untyped_storage().resizable()):
+                not self._is_left(tensor) and not tensor.untyped_storage().resizable() and not tensor.is_pinned()):
             self.obstacles.append(f"it may read the tensor `{path}` on the CPU, whose memory others may write to, as NumPy, "
                                   "and which is too large to compare at each call. Make it a tensor on the GPU")
         return ("tensor", self._contents(tensor, address), *like)
