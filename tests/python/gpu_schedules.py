@@ -393,6 +393,242 @@ class Schedules(unittest.TestCase):
             self.assertTrue(torch.equal(one, other))
 
 
+class Trainer:
+    """A training loop as people write one: the schedule steps in the step. forms: its methods, by what comes last."""
+
+    def __init__(self, make, schedule):
+        self.net = net()
+        self.optimizer = make(self.net.parameters())
+        self.schedule = schedule(self.optimizer)
+        self.count = 0
+
+    def backward(self, x):
+        loss = self.net(x).square().mean()
+        loss.backward()
+        return loss
+
+    def step_last(self, x):
+        self.optimizer.zero_grad()
+        loss = self.backward(x)
+        self.optimizer.step()
+        self.schedule.step()
+        return loss.detach()
+
+    def zero_last(self, x):
+        loss = self.backward(x)
+        self.count += 1
+        self.optimizer.step()
+        self.schedule.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return {"loss": loss.detach(), "n": 1}
+
+    def update(self):
+        self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
+        self.optimizer.zero_grad()
+
+    def method_last(self, x):
+        loss = self.backward(x)
+        self.update()
+        return loss.detach(), None
+
+    def rate_behind(self, x):
+        loss = self.backward(x)
+        self.update()
+        return loss.detach() * self.optimizer.param_groups[0]["lr"]
+
+    def kept_behind(self, x):
+        loss = self.step_last(x)
+        self.last = self.schedule.get_last_lr()
+        return loss
+
+    def step_first(self, x):
+        self.schedule.step()
+        loss = self.backward(x)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def plateau(self, x):
+        loss = self.backward(x)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step(1.0)
+        return loss.detach()
+
+    forms = (step_last, zero_last, method_last)
+
+    def state(self):
+        tensors = [*self.net.parameters(), *(v for one in self.optimizer.state.values() for v in one.values())]
+        numbers = {k: v for k, v in vars(self.schedule).items() if isinstance(v, (int, float))}
+        rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        return [t.tolist() for t in tensors if torch.is_tensor(t)], numbers, rates, self.count
+
+
+class SchedulesWithin(unittest.TestCase):
+    """Steps that end with a step of their schedule."""
+
+    def trained(self, make, schedule, form, graphed, between=None, steps=STEPS):
+        trainer = Trainer(make, schedule)
+        step = form.__get__(trainer)
+        self.call = reprise.graphed(step) if graphed else step
+        numbers, losses = torch.Generator().manual_seed(3), []
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for i in range(steps):
+                if between is not None:
+                    between(trainer, i)
+                found = self.call(torch.randn(6, 8, generator=numbers).cuda())
+                found = found["loss"] if isinstance(found, dict) else found[0] if isinstance(found, tuple) else found
+                losses.append(found.item())
+        self.told = [str(w.message) for w in told if "reprise" in str(w.message)]
+        return losses, trainer.state()
+
+    def compare(self, make, schedule, form, graphs=1, **options):
+        eager = self.trained(make, schedule, form, False, **options)
+        self.assertTrue(self.trained(make, schedule, form, True, **options) == eager)  # to show how takes a minute
+        self.assertLessEqual(len(self.call.shapes()), graphs, self.told)
+        if graphs:  # an earlier one may be gone: the memory that it gave gradients is settled elsewhere
+            self.assertEqual(self.told, [])
+            self.assertGreaterEqual(sum(shape["calls"] for shape in self.call.shapes()), (STEPS - 2 * graphs) // graphs)
+
+    def test_each_schedule(self):
+        lr = torch.optim.lr_scheduler
+        several = {
+            "restarts": lambda o: lr.CosineAnnealingWarmRestarts(o, 5),
+            "one after the other": lambda o: lr.SequentialLR(
+                o, [lr.LinearLR(o, 0.1, total_iters=5), lr.CosineAnnealingLR(o, 20)], [5]),
+            "chained": lambda o: lr.ChainedScheduler([lr.ConstantLR(o, 0.1, total_iters=4), lr.ExponentialLR(o, 0.9)]),
+        }
+        for name, schedule in {**SCHEDULES, **several}.items():
+            for form in Trainer.forms:
+                with self.subTest(name, form=form.__name__):
+                    self.compare(KINDS["sgd momentum"], schedule, form)
+
+    def test_each_optimizer(self):
+        for name in ("adam", "adam fused", "adamw capturable", "sgd fused"):
+            with self.subTest(name):
+                self.compare(KINDS[name], SCHEDULES["cosine"], Trainer.zero_last)
+
+    def test_a_rate_on_the_device(self):
+        def make(params):
+            return torch.optim.AdamW(params, lr=torch.tensor(0.01, device="cuda"), capturable=True)
+        self.compare(make, SCHEDULES["cosine"], Trainer.step_last)
+
+    def test_another_schedule_midway(self):
+        def between(trainer, i):
+            if i == 8:
+                trainer.schedule = torch.optim.lr_scheduler.StepLR(trainer.optimizer, 2)
+        self.compare(KINDS["adam"], SCHEDULES["exponential"], Trainer.step_last, graphs=2, between=between)
+
+    def test_no_schedule_midway(self):
+        def between(trainer, i):
+            if i == 8:
+                self.held, trainer.schedule = trainer.schedule, None
+            if i == 14:
+                trainer.schedule = self.held
+        self.compare(KINDS["adam"], SCHEDULES["exponential"], Trainer.method_last, graphs=2, between=between)
+
+    def test_a_state_that_is_loaded(self):
+        def between(trainer, i):
+            if i == 5:
+                self.saved = copy.deepcopy(trainer.schedule.state_dict())
+            if i == 10:
+                trainer.schedule.load_state_dict(self.saved)
+        self.compare(KINDS["adam"], SCHEDULES["exponential"], Trainer.zero_last, between=between)
+
+    def test_a_schedule_that_ends(self):
+        """It raises behind the step, as in eager calls."""
+        def schedule(optimizer):
+            return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=9)
+        for graphed in (False, True):
+            with self.assertRaisesRegex(ValueError, "Tried to step 10 times"):
+                self.trained(KINDS["sgd"], schedule, Trainer.step_last, graphed)
+
+    def test_two_schedules(self):
+        class Two(Trainer):
+            def __init__(self, make, schedule):
+                super().__init__(make, schedule)
+                self.other = torch.optim.SGD(self.net[2].parameters(), lr=0.01)
+                self.its = torch.optim.lr_scheduler.StepLR(self.other, 4)
+
+            def step(self, x):
+                loss = self.backward(x)
+                self.optimizer.step()
+                self.other.step()
+                self.its.step()
+                self.schedule.step()
+                self.other.zero_grad()
+                return loss.detach()
+
+        trained = []
+        for graphed in (False, True):
+            two = Two(KINDS["sgd"], SCHEDULES["cosine"])
+            call = reprise.graphed(two.step) if graphed else two.step
+            x = torch.ones(6, 8, device="cuda")
+            trained.append(([call(x).item() for _ in range(STEPS)], two.state(), two.its.state_dict()))
+        self.assertTrue(trained[0] == trained[1])
+        self.assertEqual(len(call.shapes()), 1)
+
+    def test_what_could_tell(self):
+        """Where anything behind the step may read what it changed, calls are eager, which is told once."""
+        last = torch.optim.lr_scheduler.ReduceLROnPlateau
+        for form, schedule in ((Trainer.rate_behind, SCHEDULES["exponential"]), (Trainer.step_first, SCHEDULES["cosine"]),
+                               (Trainer.kept_behind, SCHEDULES["step"]), (Trainer.plateau, lambda o: last(o, patience=2))):
+            with self.subTest(form.__name__):
+                self.compare(KINDS["sgd momentum"], schedule, form, graphs=0)
+                self.assertEqual(len(self.told), 1, self.told)
+                self.assertIn("changes 'self.schedule' (by a step) in each call", self.told[0])
+                self.assertIn("schedule.step(", self.told[0])
+
+    def test_a_method_of_the_programs(self):
+        """It may read the rate, whatever it is called."""
+        class Reading(Trainer):
+            def zero_grad(self):
+                self.optimizer.zero_grad()
+                self.count = self.optimizer.param_groups[0]["lr"]
+
+            def step(self, x):
+                loss = self.backward(x)
+                self.optimizer.step()
+                self.schedule.step()
+                self.zero_grad()
+                return loss.detach()
+        self.compare_kinds(Reading, SGD(lr=0.1))
+
+    def test_an_optimizers_own_method(self):
+        class Own(torch.optim.SGD):
+            rate = torch.zeros((), device="cuda")
+
+            def zero_grad(self, set_to_none=True):
+                super().zero_grad(set_to_none)
+                self.rate.fill_(self.param_groups[0]["lr"])
+
+        class Telling(Trainer):
+            def step(self, x):
+                loss = self.backward(x)
+                self.optimizer.step()
+                self.schedule.step()
+                self.optimizer.zero_grad()
+                return loss.detach()
+
+            def state(self):
+                return *super().state(), self.optimizer.rate.item()
+        self.compare_kinds(Telling, lambda params: Own(params, lr=0.1))
+
+    def compare_kinds(self, kind, make):
+        trained = []
+        for graphed in (False, True):
+            one = kind(make, SCHEDULES["exponential"])
+            call = reprise.graphed(one.step) if graphed else one.step
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                losses = [call(torch.ones(6, 8, device="cuda")).item() for _ in range(STEPS)]
+            trained.append((losses, one.state()))
+        self.assertTrue(trained[0] == trained[1])
+
+
 FIRST = """
 import torch, reprise
 if {install}: reprise.install()

@@ -11,6 +11,8 @@ began with, and what it changed is one of
                   capture
     repeated      a place that held None, a number or nothing was given the same kind of value by two attempts
                   that found it the same: replays assign that too
+    stepped       a schedule of the learning rate made a step as the last thing in the call: replays step it
+                  (schedules.py)
     grown         elements were appended to a list, or a counter was raised, alike by two attempts: replays do
                   so too, where no run reads what was there (growth.py)
     other         the function runs eagerly for these arguments: Changed, which names the places
@@ -30,6 +32,7 @@ from .growth import Step, Tail, during, is_stand_in, step_of
 from .kept import Kept, are_plain, found_for
 from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, Mapping, Memo, Names, Path, Progress, State, is_plain
 from .reach import Reach
+from .schedules import Schedules, Stepped
 
 MOST_NAMED = 3  # places that a text names
 _ANEW = frozenset((Memo, State, Drawn))  # which each capture looks at
@@ -130,6 +133,7 @@ class Effects:
             self._look(reach, fn, arguments, keeps and are_plain(arguments))
         reach.follow_generators()
         self.records = (kept or []) + reach.finish()
+        self._schedules = Schedules(torch, reach.schedules, _refuse_step)
         self.known = known or {}
         self.arguments = arguments
         self.slots = None   # what the runs assign: tuples (Slot, kind before); None: no run so far
@@ -197,7 +201,8 @@ class Effects:
         def run(placed):
             touched, self._is_restored = self.records, False
             try:
-                result = self._beside_stand_ins(body, placed)
+                with self._schedules.left_out():
+                    result = self._beside_stand_ins(body, placed)
                 touched = self.touched()
                 return self._gather(result, touched)
             finally:
@@ -269,6 +274,7 @@ class Effects:
             touched = [record for record in touched if not isinstance(record, Drawn)]
         found = [(record, change) for record in touched for change in record.changes()]
         found += [(None, change) for change in self._filled]
+        found += [(None, Change(slot.path, slot, None, None)) for slot in self._schedules.stepped]
         changes = [change for _, change in found]
         if self.slots is None:
             self.slots = self._judge(found)
@@ -322,7 +328,7 @@ class Effects:
     def _slot_for(self, slot):
         """The slot where calls find it: one of an object among the arguments is in that of each call. None: it
         cannot be found there again."""
-        if type(slot) is Filled:
+        if type(slot) in (Filled, Stepped):
             return slot
         root = slot.path.root()
         if root not in self._roots:
@@ -333,6 +339,8 @@ class Effects:
         return made if made.owner([value for _, value in self.arguments]) is slot.owner else None
 
     def _is_repeatable(self, change):
+        if type(change.slot) is Stepped:
+            return True
         if type(change.slot) is Filled:
             return all(is_plain(leaf) or type(leaf) is Within or self._is_made(leaf)
                        for leaf in flatten(change.after)[0])
@@ -415,6 +423,11 @@ class Effects:
         for slot, _ in self.slots:
             self.places += slot.places()
         return Assignments(self.torch, [(self._slot_for(slot), kind) for slot, kind in self.slots])
+
+
+def _refuse_step(path, line):
+    raise Changed([Change(path, what="by a step")], f" (at {line}). A schedule goes by graphs where its step() comes last: "
+                  "before no more than zero_grad(), detach() and the return", is_hopeless=True)
 
 
 def _leaves(value):

@@ -30,6 +30,7 @@ from .. import _C
 from .._base.constants import VIEWS
 from .._base.memos import MEMO_TYPE, kept_by
 from .._reads.code import once_for_code
+from . import schedules
 from .python_state import (HOOKS, Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Length, Mapping,
                             Members, Memo, Names, Path, Pointing, Progress, Slotted, State, Variable, slots_of)
 
@@ -73,6 +74,8 @@ class Reach(_C.Reach):
         self.begin((Path, Mapping, Elements, Members, Pointing, Cell, Body, collections.OrderedDict),
                    getattr(torch, "strided", None), MOST_OWNERS, MOST_ELEMENTS)
         self.torch = torch
+        self.schedules = []  # (object, path) of those of learning rates
+        self._schedule = schedules.kind(torch)
 
     # _ahead: (object, path) each; what is near comes first. _kinds: by type, what _find_look says. _spaces: Names by
     # the id of the dict.
@@ -201,7 +204,7 @@ class Reach(_C.Reach):
         return made
 
     def _method(self, method, path):
-        owner = Path(None, "", "self") if method.__name__ == "forward" else path
+        owner = Path(None, "", "self") if method.__name__ == "forward" or path.above is None and path.name == "fn" else path
         self._ahead.append((method.__self__, owner))
         self._ahead.append((method.__func__, path))
 
@@ -253,6 +256,9 @@ class Reach(_C.Reach):
 
     def _object(self, value, path):
         attributes = getattr(value, "__dict__", None)
+        if self._schedule is not None and isinstance(value, self._schedule):
+            self.schedules.append((value, path))
+            self.functions = self.objects = None  # the next capture looks for them again
         if self.objects is not None:
             self.objects += (value, type(value), attributes, False)
         if type(attributes) is dict:
