@@ -24,6 +24,7 @@ only, so one attempt that fails is followed by another one at the next call.
 import collections
 import contextlib
 import functools
+import types
 
 from .. import _C
 from .._base.tree import flatten, unflatten
@@ -155,7 +156,7 @@ class Effects:
         reach.sum_up_empties()
         if keeps:
             reach.note()
-        reach.follow(fn, Path(None, "", "self" if isinstance(fn, self.torch.nn.Module) else "fn"))
+        reach.follow(fn, Path(None, "", "self" if isinstance(fn, (self.torch.nn.Module, types.MethodType)) else "fn"))
         if keeps and Kept.may_be(reach):
             self._kept = Kept(fn, reach)
 

@@ -204,7 +204,7 @@ class Reach(_C.Reach):
         return made
 
     def _method(self, method, path):
-        owner = Path(None, "", "self") if method.__name__ == "forward" or path.above is None and path.name == "fn" else path
+        owner = Path(None, "", "self") if method.__name__ == "forward" else path
         self._ahead.append((method.__self__, owner))
         self._ahead.append((method.__func__, path))
 
