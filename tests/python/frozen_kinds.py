@@ -3921,3 +3921,105 @@ def large_pinned_memory_that_numpy_writes():
         torch.cuda.synchronize()
         array[:] = values(i)
     return lambda x: x * host.to("cuda", non_blocking=True)[:SIZE], change
+
+
+# ---- Variables of functions that ended -----------------------------------------------------------------
+
+def scaler(factor):
+    """As a decorator makes one: nothing sets its variable once this has ended."""
+    def scaled(x):
+        return x * factor
+    return scaled
+
+
+def scaler_and_setter(factor):
+    def scaled(x):
+        return x * factor
+
+    def setter(new):
+        nonlocal factor
+        factor = new
+    return scaled, setter
+
+
+def scalers():
+    factor = 1.0
+
+    def scaled(x):
+        return x * factor
+    while True:
+        factor = yield scaled
+
+
+def serve_scaler(found, wanted):
+    factor = 1.0
+
+    def scaled(x):
+        return x * factor
+    found.put(scaled)
+    while True:
+        factor = wanted.get()
+        found.put(None)
+
+
+@kind()
+def cell_of_a_function_that_ended():
+    n, scaled = net(), scaler(1.0)
+
+    def change(i):
+        scaled.__closure__[0].cell_contents = values(i)
+    return lambda x: scaled(n(x)), change
+
+
+@kind()
+def variable_that_another_function_sets():
+    n, (scaled, setter) = net(), scaler_and_setter(1.0)
+    return lambda x: scaled(n(x)), lambda i: setter(values(i))
+
+
+@kind()
+def variable_of_a_generator():
+    n, made = net(), scalers()
+    scaled = next(made)
+    return lambda x: scaled(n(x)), lambda i: made.send(values(i)) and None
+
+
+@kind()
+def variable_of_a_function_that_runs_yet():
+    found, wanted = queue.SimpleQueue(), queue.SimpleQueue()
+    threading.Thread(target=serve_scaler, args=(found, wanted), daemon=True).start()
+    n, scaled = net(), found.get()
+
+    def change(i):
+        wanted.put(values(i))
+        found.get()
+    return lambda x: scaled(n(x)), change
+
+
+@kind()
+def variable_of_a_function_that_is_another():
+    """Others have its name by now."""
+    global scaler
+    n, scaled, before = net(), scaler(1.0), scaler
+
+    def scaler(factor):
+        return before(factor)
+    made, scaler = scaler, before
+    scaled = made(1.0)
+
+    def change(i):
+        scaled.__closure__[0].cell_contents = values(i)
+    return lambda x: scaled(n(x)), change
+
+
+@kind()
+def module_of_a_function():
+    n = net()
+
+    def scaled(x):
+        return x * (2.0 if scaled.__module__ == "other" else 1.0)
+    here = scaled.__module__
+
+    def change(i):
+        scaled.__module__ = "other" if values(i) > 2 else here
+    return lambda x: scaled(n(x)), change

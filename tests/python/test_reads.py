@@ -365,7 +365,7 @@ class Looks(unittest.TestCase):
                 other = (Other,) if name == _walk.BASES else {} if type(value) is dict else "other"
                 self.set(ATTRIBUTES, owner, (value,), (name,))
                 self.assertEqual(self.reads.counts(), (1, 0), name)
-                is_told = name in ("__name__", "__qualname__", "__bases__")
+                is_told = name in ("__name__", "__qualname__", "__module__", "__bases__") and (owner, name) != (Some, "__module__")
                 self.assertEqual(self.reads.words(), not is_told, name)
                 setattr(owner, name, other)
                 self.changes((0, 0, other))
@@ -373,6 +373,35 @@ class Looks(unittest.TestCase):
                 self.assertTrue(self.reads.holds())
         self.reads.set([(ATTRIBUTES, 0, int, ("__bases__",), (int.__bases__,))])  # a class that C declares
         self.assertEqual(self.reads.counts(), (1, 1))
+        self.assertTrue(self.reads.holds())
+
+    def test_cells_that_no_code_sets(self):
+        """They are looked at when the contents of any were set."""
+        cell, other, empty = types.CellType(1.5), types.CellType(1.5), types.CellType()
+        for subject, value in ((cell, 1.5), (empty, _C.absent)):
+            self.set(CELL, subject, (value,), None, marks.BY_DESCRIPTOR)
+            self.assertEqual((self.reads.counts(), self.reads.words()), ((1, 0), 0))
+            self.assertTrue(self.reads.holds())
+            other.cell_contents = 2.5
+            self.assertTrue(self.reads.holds())
+            subject.cell_contents = 2.5
+            self.changes((0, 0, 2.5))
+            self.reads.accept(0, 0, 2.5)
+            self.assertTrue(self.reads.holds())
+            del subject.cell_contents
+            self.changes((0, 0, _C.absent))
+        self.set(CELL, other, (2.5,), None)
+        self.assertEqual(self.reads.words(), 1)
+
+    def test_dicts_of_functions(self):
+        def some():
+            pass
+        held = some.__dict__
+        self.set(DICT, some, (held,), None)
+        self.assertEqual((self.reads.counts(), self.reads.words()), ((1, 0), 0))
+        some.__dict__ = {"a": 1}
+        self.changes((0, 0, some.__dict__))
+        some.__dict__ = held
         self.assertTrue(self.reads.holds())
 
     def test_how_often_classes_were_registered_is_a_word(self):

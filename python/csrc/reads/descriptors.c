@@ -25,21 +25,25 @@ struct told {
 
 static struct told class_of, dict_of;
 
-/* Attributes of classes or functions, and the probe's method that sets each. What a descriptor of
- * one calls is given its entry. */
+/* Attributes of objects of some types of Python's own, and the probe's method that sets each. What a
+ * descriptor of one calls is given its entry. */
+enum of { OF_TYPES, OF_FUNCTIONS, OF_CELLS, OF };
 static struct named {
-    bool is_of_types;
+    enum of of;
     const char *name, *method;
     struct told told;
 } named[] = {
-    {true, "__name__", "type_named", {{0}}},
-    {true, "__qualname__", "type_qualified", {{0}}},
-    {true, "__bases__", "type_moved", {{0}}},
-    {false, "__name__", "function_named", {{0}}},
-    {false, "__qualname__", "function_qualified", {{0}}},
+    {OF_TYPES, "__name__", "type_named", {{0}}},
+    {OF_TYPES, "__qualname__", "type_qualified", {{0}}},
+    {OF_TYPES, "__bases__", "type_moved", {{0}}},
+    {OF_FUNCTIONS, "__name__", "function_named", {{0}}},
+    {OF_FUNCTIONS, "__qualname__", "function_qualified", {{0}}},
+    {OF_FUNCTIONS, "__dict__", "function_dict_moved", {{0}}},
+    {OF_FUNCTIONS, "__module__", "function_module_moved", {{0}}},
+    {OF_CELLS, "cell_contents", "cell_filled", {{0}}},
 };
 enum { NAMED = sizeof named / sizeof *named };
-static PyTypeObject *function_type; /* NULL: not known */
+static PyTypeObject *type_of[OF]; /* whose objects they are of; NULL: not known */
 
 /* Code that runs in the midst, of an audit hook or as the old dict goes, may look too: at what was
  * there ahead of it, and at what is there behind. */
@@ -102,6 +106,52 @@ static bool replace(PyObject *object, const char *name, setter set, struct told 
     return true;
 }
 
+/* ---- Members -------------------------------------------------------------------------------- */
+
+/* A descriptor of a member, which names a place in the object, calls nothing. Another one takes its
+ * place in the type, whose functions ask it. */
+static int set_member(PyObject *object, PyObject *value, void *member)
+{
+    descrsetfunc set = (descrsetfunc)PyType_GetSlot(Py_TYPE((PyObject *)member), Py_tp_descr_set);
+    return set(member, object, value);
+}
+
+static PyObject *get_member(PyObject *object, void *member)
+{
+    descrgetfunc get = (descrgetfunc)PyType_GetSlot(Py_TYPE((PyObject *)member), Py_tp_descr_get);
+    return get(member, object, (PyObject *)Py_TYPE(object));
+}
+
+/* The dict of a type of the interpreter's, which it shows behind a proxy; borrowed; NULL: it is not
+ * where this file looks for it. */
+static PyObject *dict_behind(PyObject *proxy)
+{
+    PyObject *dict = ((PyObject **)proxy)[sizeof(PyObject) / sizeof(PyObject *)];
+    return Py_TYPE(proxy) == &PyDictProxy_Type && dict && PyDict_Check(dict) ? dict : NULL;
+}
+
+static bool replace_member(PyTypeObject *type, PyObject *member, const char *name,
+                           struct told *told)
+{
+    told->before = (PyGetSetDef){name, get_member, set_member, NULL, member};
+    told->now = (PyGetSetDef){name, get_member, set_named, NULL, NULL};
+    PyObject *names = PyObject_GetAttrString((PyObject *)type, "__dict__");
+    PyObject *dict = names ? dict_behind(names) : NULL; /* borrowed */
+    PyObject *made = dict ? PyDescr_NewGetSet(type, &told->now) : NULL;
+    bool worked = made && PyDict_GetItemString(dict, name) == member &&
+                  PyDict_SetItemString(dict, name, made) == 0;
+    if (worked) {
+        Py_INCREF(member); /* for ever */
+        PyType_Modified(type);
+    }
+    Py_XDECREF(made);
+    Py_XDECREF(names);
+    PyErr_Clear();
+    return worked;
+}
+
+/* ---- The proof ------------------------------------------------------------------------------ */
+
 /* Calls this method of the probe: may it, and does the count move? */
 static bool moves(enum rpp_told what, PyObject *probe, const char *method)
 {
@@ -144,10 +194,22 @@ static const char text_of_probe[] =
     "    def function_qualified(self):\n"
     "        function.__qualname__ = 'a.named'\n"
     "        return function.__qualname__ == 'a.named'\n"
+    "    def function_dict_moved(self):\n"
+    "        new = {'a': 1}\n"
+    "        function.__dict__ = new\n"
+    "        return function.__dict__ is new and function.a == 1\n"
+    "    def function_module_moved(self):\n"
+    "        function.__module__ = 'a.module'\n"
+    "        return function.__module__ == 'a.module'\n"
+    "    def cell_filled(self):\n"
+    "        cell.cell_contents = self\n"
+    "        return cell.cell_contents is self is function()\n"
     "class Below(Probe):\n"
     "    pass\n"
-    "def function():\n"
-    "    pass\n"
+    "def make(held=None):\n"
+    "    return lambda: held\n"
+    "function = make()\n"
+    "cell = function.__closure__[0]\n"
     "probe = Probe()\n";
 
 /* Names of a new module in which that ran; NULL, without an exception. */
@@ -194,10 +256,12 @@ static void prepare_instances(PyObject *probe)
 
 static void prepare_named(PyObject *probe, struct named *attribute)
 {
-    PyTypeObject *type = attribute->is_of_types ? &PyType_Type : function_type;
+    PyTypeObject *type = type_of[attribute->of];
     struct told *told = &attribute->told;
     PyObject *descriptor = own_attribute((PyObject *)type, attribute->name);
-    if (replace(descriptor, attribute->name, set_named, told)) {
+    bool is_member = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
+    if (is_member ? replace_member(type, descriptor, attribute->name, told)
+                  : replace(descriptor, attribute->name, set_named, told)) {
         told->now.get = get_named;
         told->now.closure = told;
         told->is_proved = moves(RPP_NAMES, probe, attribute->method);
@@ -213,8 +277,11 @@ void rpp_descriptors_prepare(void)
     PyObject *names = is_known() ? run_probe() : NULL;
     PyObject *probe = names ? PyDict_GetItemString(names, "probe") : NULL; /* borrowed */
     PyObject *function = names ? PyDict_GetItemString(names, "function") : NULL;
-    if (probe && function) {
-        function_type = Py_TYPE(function);
+    PyObject *cell = names ? PyDict_GetItemString(names, "cell") : NULL;
+    if (probe && function && cell) {
+        type_of[OF_TYPES] = &PyType_Type;
+        type_of[OF_FUNCTIONS] = Py_TYPE(function);
+        type_of[OF_CELLS] = Py_TYPE(cell);
         for (size_t i = 0; i < NAMED; i++)
             prepare_named(probe, &named[i]);
         prepare_instances(probe);
@@ -222,15 +289,13 @@ void rpp_descriptors_prepare(void)
     Py_XDECREF(names);
 }
 
-bool rpp_attribute_is_told(PyObject *object, PyObject *name)
+bool rpp_attribute_is_told(PyObject *object, const char *name)
 {
     rpp_assert_gil();
-    bool is_type = PyType_Check(object);
-    if (!is_type && Py_TYPE(object) != function_type)
-        return false;
-    for (size_t i = 0; i < NAMED; i++)
-        if (named[i].is_of_types == is_type &&
-            PyUnicode_CompareWithASCIIString(name, named[i].name) == 0)
+    for (size_t i = 0; name && i < NAMED; i++)
+        if (strcmp(name, named[i].name) == 0 &&
+            (named[i].of == OF_TYPES ? PyType_Check(object)
+                                     : Py_TYPE(object) == type_of[named[i].of]))
             return named[i].told.is_proved;
     return false;
 }

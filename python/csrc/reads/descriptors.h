@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Has an object got another class, or another dict for its attributes, since somebody last looked?
- * Has a class or a function got another name, or a class other bases? Nothing of the interpreter's
- * tells. All are set through descriptors: what these call is replaced by functions that count and
- * then do the same. One comparison does so for all objects that a callable reads. Guarded by the
- * GIL.
+ * Has a class or a function got another name, a function another dict or module, a class other
+ * bases? Was a cell filled that no code fills any more? Nothing of the interpreter's tells. All are
+ * set through descriptors: what these call is replaced by functions that count and then do the
+ * same. One comparison does so for all objects that a callable reads. Guarded by the GIL.
  */
 #ifndef REPRISE_PYTHON_DESCRIPTORS_H
 #define REPRISE_PYTHON_DESCRIPTORS_H
@@ -17,7 +17,7 @@
 
 enum rpp_told {
     RPP_INSTANCES, /* classes and dicts of objects */
-    RPP_NAMES,     /* names of functions, names and bases of classes */
+    RPP_NAMES,     /* of classes and functions names, bases, dicts, modules; contents of cells */
     RPP_TOLD
 };
 
@@ -40,7 +40,8 @@ void rpp_descriptors_prepare(void);
 bool rpp_classes_are_told(void);
 /* Are those of this object's dict? Of those whose dict lies ahead of them, as most have it. */
 bool rpp_dict_is_told(PyObject *object, struct rpp_told_types *types);
-/* Are those of this attribute of a function or a class? */
-bool rpp_attribute_is_told(PyObject *object, PyObject *name);
+/* Are those of this attribute of a function, a class or a cell? Code that has a cell's variable
+ * sets it otherwise. A NULL name: no. */
+bool rpp_attribute_is_told(PyObject *object, const char *name);
 
 #endif

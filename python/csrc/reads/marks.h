@@ -18,7 +18,13 @@
 
 #include "base/python.h"
 
-enum rpp_way_to_look { RPP_BY_VALUE = 0, RPP_BY_WATCHER = 1, RPP_BY_TAG = 2, RPP_BY_ORDER = 3 };
+enum rpp_way_to_look {
+    RPP_BY_VALUE = 0,
+    RPP_BY_WATCHER = 1,
+    RPP_BY_TAG = 2,
+    RPP_BY_ORDER = 3,
+    RPP_BY_DESCRIPTOR = 4 /* of a cell that no code sets any more (descriptors.h) */
+};
 enum { RPP_FILTER_WORDS = 8, RPP_MARKS_KEPT = 64 };
 
 struct rpp_mark {

@@ -54,6 +54,7 @@ struct owner {
     PyObject *kept;                             /* likewise: the members that those words name */
     bool unowned;                               /* the object: there is no reference to it */
     bool is_told;                               /* of a FUNCTION: looked at when any was changed */
+    bool is_closed;                             /* of a CELL: no code sets it any more */
     enum group group;                           /* which words are its own */
 };
 
@@ -383,15 +384,27 @@ static const uint64_t *word_of(const struct owner *owner, size_t i)
     }
 }
 
+/* The attribute by which alone others set what an owner has; NULL: there is none. */
+static const char *attribute_of(const struct owner *owner)
+{
+    if (owner->kind == CELL)
+        return owner->is_closed ? "cell_contents" : NULL;
+    if (owner->kind == DICT)
+        return "__dict__";
+    if (owner->kind != ATTRIBUTES || PyTuple_Size(owner->keys) != 1)
+        return NULL;
+    const char *name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(owner->keys, 0), NULL);
+    PyErr_Clear(); /* of what is no name */
+    return name;
+}
+
 static enum group group_of(const struct owner *owner, struct rpp_told_types *types)
 {
     if (owner->kind == TYPE)
         return rpp_classes_are_told() ? OF_INSTANCES : EACH_CALL;
-    if (owner->kind == DICT)
-        return rpp_dict_is_told(owner->object, types) ? OF_INSTANCES : EACH_CALL;
-    bool is_told = owner->kind == ATTRIBUTES && PyTuple_Size(owner->keys) == 1 &&
-                   rpp_attribute_is_told(owner->object, PyTuple_GetItem(owner->keys, 0));
-    return is_told ? OF_NAMES : EACH_CALL;
+    if (owner->kind == DICT && rpp_dict_is_told(owner->object, types))
+        return OF_INSTANCES;
+    return rpp_attribute_is_told(owner->object, attribute_of(owner)) ? OF_NAMES : EACH_CALL;
 }
 
 static struct rpp_words *words_of(struct owners *owners, const struct owner *owner)
@@ -808,6 +821,7 @@ static bool read_owner(const struct reads *reads, struct owner *owner, PyObject 
         owner->way = (enum rpp_way_to_look)way;
     if (kind == CALL && way == RPP_BY_ORDER && (owner->ordered = ordered_of(object)))
         owner->way = RPP_BY_ORDER;
+    owner->is_closed = kind == CELL && way == RPP_BY_DESCRIPTOR;
     owner->seen = mark_of(owner) - 1; /* it was not looked at yet */
     if (kind == TENSOR) {
         owner->place = place_now(reads, owner);

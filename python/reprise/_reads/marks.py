@@ -12,7 +12,7 @@ import sys
 
 from .. import _C
 
-BY_VALUE, BY_WATCHER, BY_TAG, BY_ORDER = range(4)
+BY_VALUE, BY_WATCHER, BY_TAG, BY_ORDER, BY_DESCRIPTOR = range(5)
 NAMES = 0  # of the kinds of csrc/reads/reads.h
 _ROUNDS = 40  # by then the interpreter has replaced the instructions by special ones
 

@@ -36,8 +36,9 @@ from .._base import torch_private
 from .._base.constants import VIEWS, WRITTEN, is_plain, is_plain_type
 from .._base.memos import MEMO_TYPE, kept_by
 from .._capture import trackers
+from .closed import is_closed, running
 from .code import MATCHED, OF_FUNCTIONS, VERSION, is_foreign_file, is_foreign_module, named
-from .marks import BY_ORDER, BY_VALUE, dict_of_class, way_for
+from .marks import BY_DESCRIPTOR, BY_ORDER, BY_VALUE, dict_of_class, way_for
 from .runs import STREAM, current_stream, place_of
 
 NAMES, ITEMS, LIST, CELL, FUNCTION, TYPE, TENSOR, DATA, ATTRIBUTES, CALL, SET, DICT, VARIABLE = range(13)
@@ -199,6 +200,7 @@ class Walk(_C.Walk):
         self._global_hooks = False  # were they looked at?
         self._optimizers_hooks = False  # likewise of all optimizers
         self._abstract = {}     # classes that others may be registered with: was it looked which are?
+        self._under_way = None  # as closed.running() says, once it was asked
         self._scripted = False  # were modules of TorchScript met?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
         self._news = News()
@@ -231,6 +233,7 @@ class Walk(_C.Walk):
         """Follows code that is among what was executed by now, and what there is now of what was not there
         before. Nothing that was found may have changed; otherwise it takes another walk."""
         self.executed = executed
+        self._under_way = None
         self._inherited.clear()
         self.names, self.paths = set(self.names), list(self.paths)  # others than those that somebody has
         self._learn_made()
@@ -630,11 +633,16 @@ class Walk(_C.Walk):
                 value = cell.cell_contents
             except ValueError:
                 value = _C.absent
-            self.own(CELL, cell, None, (value,), (free,))
+            self.own(CELL, cell, None, (value,), (free,), self._way_for_cell(function, free))
         self._learn(code, function.__globals__, function.__qualname__.rpartition(".")[0])
         self._shared.append(_Scope(function, function.__dict__, name + ".", way_for("container"),
                                    inherits=True))
         self._own_dict(function, name)
+
+    def _way_for_cell(self, function, name):
+        if self._under_way is None:
+            self._under_way = running()
+        return BY_DESCRIPTOR if is_closed(function, name, self._under_way) else BY_VALUE
 
     def _own_dict(self, function, name):
         """A function may get another dict of attributes."""
