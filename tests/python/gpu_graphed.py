@@ -1185,6 +1185,76 @@ class Kept(unittest.TestCase):
             self.assertFalse(torch.equal(copied(self.x), net(self.x)))
 
 
+class Node:
+    """An object that has itself."""
+
+    def __init__(self, held):
+        self.own, self.held = self, held
+
+
+class Cycles(unittest.TestCase):
+    """Garbage of the runs of a capture that the collector alone frees."""
+
+    def compare(self, call_of, rows=(4, 4, 4, 3, 3, 3), shapes=2):
+        found = []
+        for graphed in (False, True):
+            torch.manual_seed(0)
+            net = torch.nn.Linear(8, 8).cuda()
+            fn = call_of(net)
+            made = reprise.graphed(fn) if graphed else fn
+            losses = []
+            for count in rows:
+                x = torch.linspace(0, 1, 8 * count, device="cuda").view(count, 8)
+                losses.append(made(x).sum().item())
+            gc.collect()
+            found.append((losses, net.weight.tolist()))
+        self.assertTrue(found[0] == found[1])
+        self.assertEqual(len(made.shapes()), shapes, made.failures())
+
+    def test_without_gradients(self):
+        def call_of(net):
+            def fn(x):
+                with torch.no_grad():
+                    return net(Node(net(x).relu()).held)
+            return fn
+        self.compare(call_of)
+
+    def test_in_a_step(self):
+        def call_of(net):
+            def step(x):
+                node = Node(net(x).square())
+                loss = node.held.mean()
+                loss.backward()
+                with torch.no_grad():
+                    for p in net.parameters():
+                        p -= 0.1 * p.grad
+                net.zero_grad()
+                return loss.detach()
+            return step
+        self.compare(call_of)
+
+    def test_of_an_exception(self):
+        """Whose traceback has the frame that keeps it, and the frames of callers, with their tensors."""
+        def twice(x):
+            try:
+                return x.view(3, 7)
+            except RuntimeError as error:
+                kept = error
+                return x * 2 if kept else x
+
+        def call_of(net):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+            def step(x):
+                loss = net(twice(net(x))).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+            return step
+        self.compare(call_of)
+
+
 class Verification(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(3)

@@ -407,6 +407,7 @@ class Work:
             storages.clear()
             leaves.clear()
             del found
+            gc.collect(0)  # cycles that the run left, which may have tensors where the next one's will lie
             if rehearses and not self.keep:
                 self._notice_held()
         self._check_generators(here)
@@ -644,6 +645,8 @@ class Work:
         capture, as replays need it no more: torch.cuda.graph gives it back as well."""
         self.kept.clear()
         self.runs.clear()
+        if _C.call_counts()[0]:
+            gc.collect(0)  # cycles with what a forward pass kept
         if not self.follows and (is_alone() or not _captures.lock.locked()):
             if not drop_segment_pools() and self._captures:
                 empty_cache(self.torch)
