@@ -64,6 +64,62 @@ class Same(unittest.TestCase):
         self.assertTrue(all("gradients of gradients" in str(w.message) for w in said if "reprise" in str(w.message)))
 
 
+class OfOtherCalls(unittest.TestCase):
+    """Gradients that one call left, behind a call of the same callable that leaves others or none."""
+
+    def trained(self, step_of, graphed, **options):
+        torch.manual_seed(0)
+        net = torch.nn.ModuleDict({"body": torch.nn.Linear(8, 8), "a": torch.nn.Linear(8, 2),
+                                   "b": torch.nn.Linear(8, 3)}).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5)
+
+        def run(x, y, head, train=True):
+            loss = torch.nn.functional.cross_entropy(net[head](net["body"](x).tanh()), y)
+            if train:
+                loss.backward()
+            return loss.detach()
+        self.made = reprise.graphed(run, **options) if graphed else run
+        numbers, losses = torch.Generator().manual_seed(5), []
+
+        def call(*args, rows=4, **kwargs):
+            x, y = torch.randn(rows, 8, generator=numbers), torch.randint(2, (rows,), generator=numbers)
+            losses.append(self.made(x.cuda(), y.cuda(), *args, **kwargs).item())
+        for _ in range(12):
+            optimizer.zero_grad()
+            step_of(call)
+            optimizer.step()
+            losses += [float(p.grad.double().square().sum()) for p in net.parameters() if p.grad is not None]
+        return losses, [p.tolist() for p in net.parameters()]
+
+    def compare(self, step_of, shapes, **options):
+        eager = self.trained(step_of, False)
+        self.assertTrue(self.trained(step_of, True, **options) == eager)
+        found = self.made.shapes()
+        self.assertEqual(len(found), shapes, self.made.failures())
+        self.assertGreaterEqual(sum(shape["replays"] for shape in found), 4 * shapes)
+
+    def test_a_validation_between_backward_and_optimizer(self):
+        def step(call):
+            call("a")
+            call("b")
+            call("a", False)
+        self.compare(step, 3)
+
+    def test_tasks_with_heads_of_their_own(self):
+        def step(call):
+            call("a")
+            call("b")
+            call("a", rows=3)
+        self.compare(step, 3, grad="whole")
+
+    def test_tasks_in_turns(self):
+        def step(call):
+            step.turn = getattr(step, "turn", 0) + 1
+            for head in ("ab", "ba")[step.turn % 2]:
+                call(head)
+        self.compare(step, 4, grad="whole")
+
+
 class Derived(unittest.TestCase):
     """Results that autograd made of arguments and of each other, changed in place behind the call."""
 

@@ -118,7 +118,9 @@ class Class:
 
 
 def named_as_another(value):
-    return lambda: value
+    def inner():
+        return value
+    return inner
 
 
 another, named_as_another = named_as_another, plain

@@ -1975,6 +1975,8 @@ class Kept(unittest.TestCase):
 
     def test_the_least_recently_used_goes(self):
         class Shape:
+            given = ()
+
             def __init__(self):
                 self.replays, self.used_before = 0, -1
                 self.graph = self

@@ -21,7 +21,7 @@ from reprise._shapes.shape import Shape
 class Part:
     """A shape of one graph."""
 
-    effects, cpu, seat, lines, has_given = None, None, None, (), False
+    effects, cpu, seat, lines, has_given, given = None, None, None, (), False, ()
 
     def __init__(self, number, lost=512):
         self.number = number

@@ -26,7 +26,7 @@ from .._effects.containers import Regiven
 from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.kept import MOST_CALLS
 from .._effects.refusals import Refusals, traced_call
-from .._grad.gradients import Gradients, Shared, for_fast_path, homes, to_give
+from .._grad.gradients import Gradients, Shared, for_fast_path, homes, is_lent, to_give
 from .._grad.nodes import Aliases, Nodes
 from .._grad.reached import TURNED, USES, Found, Open
 from .._grad.twice import Again
@@ -117,6 +117,7 @@ class Graphed:
     follows_numbers = True  # may its replays follow floats that are new at every call?
     _need = staticmethod(need_gpu)
     _given = None  # what it was made with
+    _lent = None   # by id: parameters whose gradients lay in memory of its graphs
     _fresh = 0     # captures since graphs were seen to be called again
     _uses = 0      # of graphs, when that was looked at
     _opens = False  # were results found to go back to tensors, though nothing told of it ahead?
@@ -797,6 +798,7 @@ class Graphed:
     def _keep(self, key, shape):
         """Keeps a shape, and lets the one go that was not used for longest where there are too many."""
         self._shapes[key] = shape
+        self._spare_gradients()
         for other, old in list(self._shapes.items()) if len(self._shapes) > self._max_shapes else ():
             used = sum(part.graph.info()["replays"] for part in old.parts())
             if old is shape or used != old.used_before:
@@ -807,6 +809,20 @@ class Graphed:
             break
         while len(self._shapes) > self._max_shapes:
             self._drop(next(iter(self._shapes)))
+
+    def _spare_gradients(self):
+        """Calls of a shape set the gradients aside that others of the callable left in the memory of its graphs, also
+        such as are dropped by now, and that it does not leave itself."""
+        shapes = list(self._shapes.values())
+        given = {id(p): p for shape in shapes for p, grad in shape.given if is_lent(grad)}
+        self._lent = weakref.WeakValueDictionary({**(self._lent or {}), **given}) if given else self._lent
+        lent = [p for p in (self._lent or {}).values() if homes.of(p) is None]
+        for shape in shapes if lent else ():
+            own = {id(p) for p, _ in (*shape.given, *shape.used)}
+            spares = tuple(p for p in lent if id(p) not in own)
+            if list(map(id, spares)) != list(map(id, shape.spares)):
+                shape.spares = spares
+                self._fast_path.clear()  # which replays it without Python
 
     def finish_warmup(self, args, kwargs):
         """Runs the callable with these arguments as often as it still has to run eagerly."""

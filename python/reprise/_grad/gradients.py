@@ -46,7 +46,7 @@ class Homes:
         that the program has of them go along, as it may change gradients through these. The parameters
         that had a gradient there. On the current stream, which is waited for: that memory may be gone
         with the last tensor in it."""
-        moved = [p for p in params if getattr(p.grad, "is_lent_by_reprise", False)]
+        moved = [p for p in params if is_lent(p.grad)]
         if moved:
             with torch.inference_mode(False), torch.no_grad():
                 self._move(torch, moved)
@@ -221,6 +221,11 @@ def twin(torch, tensor, owner):
     return made
 
 
+def is_lent(grad):
+    """Does a gradient, or None, lie in memory of a graph?"""
+    return getattr(grad, "is_lent_by_reprise", False)
+
+
 def to_give(torch, params, owner):
     """What the calls of a graph, the owner, give: pairs of the parameters and the gradients that they
     have now, which lie in its memory."""
@@ -232,6 +237,15 @@ def to_give(torch, params, owner):
 def give(pairs):
     for param, grad in pairs:
         _set(param, grad)
+
+
+def set_aside(torch, params):
+    """Gradients of theirs that lie in memory of graphs get memory of their own, on the current stream: a graph is about
+    to run that works there and leaves no others."""
+    with torch.inference_mode(False), torch.no_grad():
+        for param in params:
+            if is_lent(param.grad):
+                param.grad = param.grad.clone()
 
 
 def for_fast_path(looked, missing, used, given):

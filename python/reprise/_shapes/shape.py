@@ -7,7 +7,7 @@ from .. import _C
 from .._base import records, torch_private
 from .._base.tree import assembled, holds_objects, is_leaf, unflatten
 from .._capture.record import is_alone
-from .._grad.gradients import give
+from .._grad.gradients import give, set_aside
 from .._reads.draws import draw_into, given_again
 
 
@@ -42,6 +42,8 @@ class Shape:
     lines = ()  # what a call prints (_reads/prints.py)
     turns = None  # a lock, held from where the seat is taken until the graph is enqueued
     cpu = None  # what its calls do on the CPU ahead of the launch (_call/cpu_values.py)
+
+    spares = ()  # parameters whose gradients other graphs of its callable leave, and it does not
 
     constants = None  # memory of the device that its graph reads what was moved from the CPU in
     waiting = None  # as of Split
@@ -104,6 +106,8 @@ class Shape:
     def enqueue(self, tensors, state=None):
         """Enqueues the graph for these tensors; the memory of its outputs. state: seed and offset of the
         device's random numbers, where they are those of an earlier graph."""
+        if self.spares:
+            set_aside(self.torch, self.spares)
         run = self._run_slowly if self._pass is None else self._pass.run
         buffers = run(tensors, state if self.drawn is not None and self.drawn.borrows else None)
         if self.given:
@@ -113,7 +117,7 @@ class Shape:
     def runner(self):
         """What enqueues the graph as enqueue() does, in as few steps as there can be: run(tensors, state), the state
         None where the graph draws no numbers again. Asked once: what replays leave behind is known by then."""
-        return self.enqueue if self._pass is None or self.given else self._pass.run
+        return self.enqueue if self._pass is None or self.given or self.spares else self._pass.run
 
     def _run_slowly(self, tensors, state):
         torch, device = self.torch, self.device
@@ -163,7 +167,7 @@ class Shape:
         """How the fast path makes the results of a call with these tensors, and what it makes of
         them: None where a call takes more than that. ways: the index or name of each argument that is no
         tensor; tensor_ways: of each that is one."""
-        if self.effects is not None or self.cpu is not None or self.seat is not None or self.lines or (
+        if self.effects is not None or self.cpu is not None or self.seat is not None or self.lines or self.spares or (
                 self.drawn is not None and self.drawn.borrows):
             return None
         if any(r[0] not in ("output", "value", "again", "argument") for r in self.results):
@@ -185,7 +189,7 @@ class Shape:
         """Can the fast path replay calls with these tensors by Python, as one that hands over its arguments in
         their order?"""
         follows = self.scalars is None or (self.cpu is not None and self.cpu.places)
-        return self.effects is None and self.seat is None and not self.lines and not self.has_given and (
+        return self.effects is None and self.seat is None and not (self.lines or self.spares or self.has_given) and (
             bool(follows)) and self.takes_in_order(tensors, self.cpu)
 
     def takes_in_order(self, tensors, cpu):

@@ -24,7 +24,7 @@ from .._capture.record import Work
 from .._grad import asked
 from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
-from .._grad.gradients import give
+from .._grad.gradients import give, set_aside
 from .._grad.left import LeftBehind
 from .._grad.reached import EARLIER, PASSES, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere
 from .._grad.twice import attach
@@ -66,6 +66,7 @@ class Split:
     cpu = constants = None  # as of Shape
     plan = None      # a Plan, once both were captured
     given = ()       # (parameter, None) of each whose gradient a call drops
+    spares = used = ()  # as of a Shape
     derived = ()     # a Derived of each leaf of the result that is no result of the graph, in their order
     found = None     # parameters behind the others that no module has (reached.Found)
     offered = -1     # to the fast path: when, by its guards
@@ -384,6 +385,8 @@ class Split:
         """Those leaves of the result that autograd knows, for it to go back through."""
         if self.given:
             give(self.given)
+        if self.spares:
+            set_aside(self.torch, self.spares)
         if self.once is not None:
             tensors = [tensors[i] for i in self.once]
         made = self.apply(self, tensors, self.params if self.found is None else self.all_params())
@@ -406,8 +409,8 @@ class Split:
         order?"""
         if self.once is not None:  # which may have what comes from the CPU behind these
             tensors = [tensors[i] for i in self.once if i < len(tensors)]
-        return self.effects is None and not self.has_given and self.forward.takes_in_order(tensors, self.cpu) and (
-            all(part.cpu is None for part in self.parts()))
+        return self.effects is None and not self.has_given and not self.spares and (
+            self.forward.takes_in_order(tensors, self.cpu)) and all(part.cpu is None for part in self.parts())
 
     def built(self, leaves, tensors):
         """The result, of those leaves of it that autograd knows and the tensors of the call; Parts stay."""
