@@ -120,6 +120,60 @@ class OfOtherCalls(unittest.TestCase):
         self.compare(step, 4, grad="whole")
 
 
+class KeptGraphs(unittest.TestCase):
+    """Backward passes that keep their graph, which may come once more behind other calls."""
+
+    def compare(self, step, dims=8):
+        found = []
+        for graphed in (False, True):
+            torch.manual_seed(0)
+            net = torch.nn.Sequential(torch.nn.Linear(dims, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).cuda()
+            made = reprise.graphed(net) if graphed else net
+            optimizer, losses = torch.optim.SGD(net.parameters(), lr=0.1), []
+            for _ in range(8):
+                optimizer.zero_grad()
+                losses.append(step(made, list(net.parameters())).item())
+                optimizer.step()
+            found.append((losses, [p.tolist() for p in net.parameters()]))
+        self.assertTrue(found[0] == found[1])
+        self.assertGreaterEqual(sum(shape["replays"] for shape in made.shapes()), 8)
+
+    def new(self, rows=4):
+        return torch.randn(rows, 8, device="cuda")
+
+    def test_another_call_ahead_of_the_second(self):
+        def step(net, params):
+            first = net(self.new())
+            grads = torch.autograd.grad(first.square().mean(), params, retain_graph=True)
+            loss = first.abs().mean() / torch.stack([g.norm() for g in grads]).norm()
+            loss = loss + net(self.new()).square().mean()
+            loss.backward()
+            return loss.detach()
+        self.compare(step)
+
+    def test_an_evaluation_ahead_of_the_second(self):
+        def step(net, params):
+            loss = net(self.new()).square().mean()
+            loss.backward(retain_graph=True)
+            with torch.no_grad():
+                told = net(self.new()).mean()
+            loss.backward()
+            return loss.detach() + told
+        self.compare(step)
+
+    def test_gradients_of_arguments_and_other_points(self):
+        """As nets that solve differential equations are trained."""
+        def step(net, params):
+            x = self.new(5).requires_grad_()
+            slope, = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+            loss = (slope - 1).square().mean() + net(self.new(2)).square().mean()
+            loss.backward()
+            return loss.detach()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # gradients of gradients are eager
+            self.compare(step)
+
+
 class Derived(unittest.TestCase):
     """Results that autograd made of arguments and of each other, changed in place behind the call."""
 

@@ -565,7 +565,7 @@ def _make_function(torch):
     def passed(ctx, found):
         """Behind the pass: its gradients as autograd takes them."""
         split = ctx.split
-        ctx.has_run = True
+        ctx.has_run = not keeps_graph()  # or it may come once more
         if split.waiting is not None:
             split.waiting.went_back = True
         if split.behind_backward is not None:
