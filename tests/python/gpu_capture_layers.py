@@ -3,7 +3,9 @@
 gpu_capture_layers.py [--install] ..."""
 
 import contextlib
+import copy
 import gc
+import io
 import sys
 import unittest
 import warnings
@@ -273,6 +275,52 @@ class Found(Case):
         self.assertFalse(net._forward_pre_hooks)
         self.assertEqual(made.layers(), [])
         self.step([net], PIPELINE)
+
+
+class Again(unittest.TestCase):
+    """A model whose layers are graphs."""
+
+    def setUp(self):
+        torch.manual_seed(1)
+        self.net = Model().cuda()
+        self.twin = copy.deepcopy(self.net)
+
+    def train(self, net):
+        torch.manual_seed(2)
+        losses = []
+        for _ in range(4):
+            net.zero_grad()
+            loss = net(numbers(4, WIDTH)).square().mean()
+            loss.backward()
+            losses.append(loss.item())
+        return losses, [p.grad.tolist() for p in net.parameters()]
+
+    def test_captured_once_more(self):
+        """As callbacks of trainers do at each train(): by themselves, by name and by class."""
+        first = None
+        for layers in (None, None, list(self.net.layers), Layer):
+            made = reprise.capture_layers(self.net, layers)
+            self.assertTrue(self.train(self.net) == self.train(self.twin))
+            self.assertEqual([layer["way"] for layer in made.layers()], ["graph"] * LAYERS)
+            self.assertEqual(first.layers() if first else [], [])  # those were released
+            first = made
+        made.release()
+        self.assertTrue(self.train(self.net) == self.train(self.twin))
+
+    def test_copies_have_no_graphs(self):
+        reprise.capture_layers(self.net)
+        self.train(self.net)
+        saved = io.BytesIO()
+        torch.save(self.net, saved)
+        saved.seek(0)
+        copies = [copy.deepcopy(self.net), torch.load(saved, weights_only=False),
+                  torch.optim.swa_utils.AveragedModel(self.net).module]
+        for net in copies:
+            net.requires_grad_()
+            self.assertTrue(self.train(net) == self.train(self.twin))
+        made = reprise.capture_layers(copies[0])
+        self.assertTrue(self.train(copies[0]) == self.train(self.twin))
+        self.assertEqual([layer["way"] for layer in made.layers()], ["graph"] * LAYERS)
 
 
 class Waits(Layer):

@@ -2,7 +2,6 @@
 """reprise.capture_layers: the layers of a model become graphs by themselves, in whatever order a schedule calls
 them."""
 
-import functools
 import gc
 
 from .. import _C
@@ -52,7 +51,8 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
     All that :func:`reprise.graphed` tells of modules holds for each layer: keyword arguments, other
     shapes, values and modes have graphs of their own, hooks on parameters run in each call, what a layer
     reads is compared. A layer that cannot be captured is divided into its modules, and the rest of the
-    model runs as it did. Without a GPU the model stays as it is, with a warning.
+    model runs as it did. Without a GPU the model stays as it is, with a warning. Layers of the model that
+    are graphs already are released first, as :meth:`LayerGraphs.release` does.
 
     Example::
 
@@ -66,6 +66,7 @@ def capture_layers(model, layers=None, *, microbatches=MICROBATCHES, pool=None, 
     for chunk in chunks:
         if not isinstance(chunk, torch.nn.Module):
             raise TypeError(f"a model is a module, or a list of modules, and this is a {type(chunk).__name__}")
+        _release_earlier(chunk)
     return of_chunks(torch, [(chunk, found_layers(torch, chunk, layers)) for chunk in chunks], microbatches, pool,
                      generators, strict, max_shapes, Surroundings(), ranks)
 
@@ -92,14 +93,32 @@ def _captured(torch, chunk, layers, options, microbatches, surroundings, ranks):
     parts.ranks = ranks
     parts.root = Part(type(chunk).__name__, type(chunk).__name__)
     parts.root.children = parts.divide(parts.root, [(name, layer) for name, layer in layers])
-    handle = chunk.register_forward_pre_hook(functools.partial(_begin, parts.rounds))
-    return parts, handle
+    begin = _Begin(parts.rounds)
+    return parts, begin, chunk.register_forward_pre_hook(begin)
 
 
-def _begin(rounds, *_):
-    """Ahead of a microbatch: its round is one in which nothing waits."""
-    rounds.look()
-    rounds.begin()
+def _release_earlier(chunk):
+    """Layers that are graphs already become what they were."""
+    for hook in list(chunk._forward_pre_hooks.values()):
+        if type(hook) is _Begin and hook.graphs is not None:
+            hook.graphs.release()
+
+
+class _Begin:
+    """A hook ahead of a microbatch: its round is one in which nothing waits. Copies of the model, whose layers have no
+    graphs, have one that does nothing. graphs: the LayerGraphs that it is of."""
+
+    def __init__(self, rounds=None):
+        self.rounds = rounds
+        self.graphs = None
+
+    def __call__(self, *_):
+        if self.rounds is not None:
+            self.rounds.look()
+            self.rounds.begin()
+
+    def __reduce__(self):
+        return _Begin, ()
 
 
 def found_layers(torch, model, layers):
@@ -153,8 +172,10 @@ class LayerGraphs:
     """The graphs of a model's layers, as :func:`reprise.capture_layers` made them. The model keeps them alive."""
 
     def __init__(self, chunks):
-        self._kept = [parts for parts, _ in chunks]
-        self._handles = [handle for _, handle in chunks]
+        self._kept = [parts for parts, _, _ in chunks]
+        for _, begin, _ in chunks:
+            begin.graphs = self
+        self._handles = [handle for _, _, handle in chunks]
 
     def layers(self):
         """What became of each layer: a list of dicts with ``name``, ``kind``, its class; ``way``, as of
