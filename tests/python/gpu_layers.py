@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Graphs of layers, as training frameworks ask for them. Usage: gpu_layers.py [--install] ..."""
 
+import contextlib
+import copy
 import sys
 import types
 import time
 import unittest
+import warnings
 
 import torch
 
@@ -236,6 +239,39 @@ class Names(Case):
         self.assertEqual(pool.info()["graphs"], 0)
         with self.assertRaisesRegex(RuntimeError, "was reset"):
             made[0](x)
+
+
+class Else(unittest.TestCase):
+    """Calls that find something else than the capture did are eager, and say so."""
+
+    def compare(self, change, around=contextlib.nullcontext):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).cuda()
+        net[0].requires_grad_(False)
+        twin, x = copy.deepcopy(net), torch.randn(4, 8, device="cuda")
+        with around():
+            made = reprise.make_graphed_callables(net, (x,))
+            for call in (made, twin):
+                call(x).square().sum().backward()
+        found = []
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for call, module in ((made, net), (twin, twin)):
+                change(module)
+                module.zero_grad()
+                out = call(x)
+                out.square().sum().backward()
+                found.append((out.dtype, out.tolist(), [p.grad is None or p.grad.tolist() for p in module.parameters()]))
+        self.assertTrue(found[0] == found[1])
+        return [str(w.message) for w in told if "reprise" in str(w.message)]
+
+    def test_a_layer_that_is_thawed(self):
+        told, = self.compare(lambda net: net.requires_grad_())
+        self.assertIn("which parameters want gradients", told)
+
+    def test_autocast_that_it_was_made_in(self):
+        told, = self.compare(lambda net: None, lambda: torch.autocast("cuda", torch.bfloat16, cache_enabled=False))
+        self.assertIn("autocast", told)
 
 
 class Chunks(Case):

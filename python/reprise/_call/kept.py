@@ -43,7 +43,12 @@ class Kept:
             self.unseen = str(why)
             return
         self._snapshot = self._reads.snapshot()
-        self._fast.guard(False)
+        self._guard()
+
+    def _guard(self):
+        """Calls like this one are looked at in short from now on."""
+        if self._fast.takes_calls():
+            self._fast.guard(False)
 
     def differs(self):
         if self._settled is None or self._fast.holds():
@@ -53,7 +58,7 @@ class Kept:
         except Unreadable as why:
             return str(why)
         if now == self._settled:
-            self._fast.guard(False)
+            self._guard()
             return None
         return self._told(now)
 
@@ -67,7 +72,7 @@ class Kept:
         read = self._reads.state()
         autocast = torch.is_autocast_enabled("cuda")
         return {"what it reads": read, "memory of its parameters or buffers": watch.addresses(),
-                "a hook": members[2], "a mode of its modules": watch.modes(),
+                "which parameters want gradients": watch.grads(), "a hook": members[2], "a mode of its modules": watch.modes(),
                 "a switch of PyTorch's": self._reads.switches.key(),
                 "autocast": autocast and torch.get_autocast_dtype("cuda")}
 
