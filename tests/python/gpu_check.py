@@ -103,6 +103,27 @@ class Clean(Case):
         with torch.no_grad():
             self.clean(net, torch.randn(4, 64, device="cuda"))
 
+    def test_a_step_that_is_graphed(self):
+        """The runs are of the step itself, and leave its graphs alone."""
+        net = torch.nn.Linear(16, 16).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+        @reprise.graphed
+        def step(x):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        x = torch.randn(4, 16, device="cuda")
+        self.assertFalse(reprise.check(step, x).obstacles)
+        self.assertEqual(step.shapes(), [])
+        for _ in range(12):
+            step(x)
+        self.assertGreaterEqual(sum(shape["replays"] for shape in step.shapes()), 10)
+        reads = reprise.graphed(lambda x: x * x.sum().item())
+        self.assertTrue(reprise.check(reads, x).obstacles)
+
     def test_random_numbers(self):
         self.clean(lambda x: torch.nn.functional.dropout(x) + torch.rand_like(x), numbers())
 

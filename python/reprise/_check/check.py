@@ -25,6 +25,7 @@ from .._base.lines import frame_of, is_own, line_of, take_stack
 from .._base.need import need_gpu
 from .._base.trace import traced_lines
 from .._base.tree import flatten, unflatten
+from .._call.graphed import Graphed
 from .._call.module import graphed_of, plain_of
 from .._effects.effects import Changed, records_of
 from .._effects.refusals import traced_call
@@ -552,7 +553,7 @@ def check(fn, *args, generators=(), **kwargs):
         findings.raise_for_obstacles()
     """
     torch = need_gpu()
-    fn = plain_of(fn)
+    fn = fn.__wrapped__ if isinstance(fn, Graphed) else plain_of(fn)
     if not callable(fn):
         raise TypeError(f"fn is a {type(fn).__name__}, which cannot be called")
     device = next((leaf.device for leaf in flatten((args, kwargs))[0]
