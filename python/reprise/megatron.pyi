@@ -19,7 +19,8 @@ def capture_layers(model: torch.nn.Module | Sequence[torch.nn.Module],
                    strict: bool = ..., max_shapes: int = ...,
                    ranks: torch.distributed.ProcessGroup | bool | None = ...,
                    scope: str | Enum | Iterable[str | Enum] | None = ...) -> LayerGraphs: ...
-def full_iteration(forward_backward_func: Callable[..., Any], *, update: Callable[[], object] | None = ...,
+def full_iteration(forward_backward_func: Callable[..., Any], cuda_graph_warmup_steps: int = ..., *,
+                   update: Callable[[], object] | None = ...,
                    pool: Pool | None = ..., generators: Iterable[torch.Generator] = ..., strict: bool = ...,
                    watch: Iterable[torch.nn.Module | torch.Tensor] = ...,
                    ranks: torch.distributed.ProcessGroup | bool | None = ...) -> Iteration: ...

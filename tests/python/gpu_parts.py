@@ -576,6 +576,26 @@ class Marks(Case):
         with self.assertRaisesRegex(TypeError, "int"):
             reprise.eager(3)
 
+    def test_above_static_and_class_methods(self):
+        class Router:
+            @reprise.eager
+            @staticmethod
+            def of_static(scores):
+                return scores + 1
+
+            @reprise.eager
+            @classmethod
+            def of_class(cls, scores):
+                return cls, scores + 2
+
+            @reprise.eager
+            def of_object(self, scores):
+                return self, scores + 3
+        router = Router()
+        self.assertEqual([router.of_static(1), Router.of_static(1)], [2, 2])
+        self.assertEqual([router.of_class(1), Router.of_class(1)], [(Router, 3), (Router, 3)])
+        self.assertEqual([router.of_object(1), Router.of_object(router, 1)], [(router, 4), (router, 4)])
+
 
 class Cuts(Case):
     """Marked functions in callables without gradients."""

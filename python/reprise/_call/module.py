@@ -79,7 +79,7 @@ def pickled(value):
     return operator.getitem, ((value,), 0)
 
 
-FACTS = ("buckets", "choices", "failures", "name", "parts", "pool", "pools", "reset", "shapes", "tune")
+FACTS = ("buckets", "choices", "failures", "hyperparameters", "name", "parts", "pool", "pools", "reset", "shapes", "tune")
 
 
 def can_be(torch, module):

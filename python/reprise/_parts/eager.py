@@ -41,6 +41,8 @@ class EagerFunction:
         return self._fn(*args, **kwargs)
 
     def __get__(self, owner, kind=None):
+        if type(self._fn) in (staticmethod, classmethod):  # it stands above that in the body of a class
+            return EagerFunction(self._fn.__get__(owner, kind))
         return self if owner is None else types.MethodType(self, owner)
 
     def __reduce__(self):
@@ -100,6 +102,6 @@ def eager(fn=None):
         if not is_marked(fn):
             hook(_refuse_module)
         return fn
-    if not callable(fn):
+    if not callable(fn) and not isinstance(fn, classmethod):
         raise TypeError(f"fn is a {type(fn).__name__}, which is neither a function nor a module")
     return EagerFunction(fn)
