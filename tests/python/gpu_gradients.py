@@ -240,6 +240,13 @@ class Derived(unittest.TestCase):
             return y[:2], y[2:], y[2:].view(-1)
         self.check(fn, changed=((), (0,), (1,), (2,)))
 
+    def test_views_between_one_another(self):
+        """Mean and variance of an encoder are two halves of its last dimension."""
+        for halves in (lambda y: (y[:, :3], y[:, 3:]), lambda y: (y[:, ::2], y[:, 1::2]), lambda y: (y.t()[1], y[:, 2:])):
+            self.check(lambda x, w, halves=halves: halves(x @ w), changed=((), (0,), (1,)))
+        self.check(lambda x, w: (x @ w).chunk(2, -1), changed=((),))
+        self.check(lambda x, w: (x @ w).unbind(1)[::2], changed=((),))
+
     def test_slices_that_overlap_are_refused(self):
         def fn(x, w):
             y = x @ w

@@ -9,6 +9,7 @@ knows of it. So such leaves are no results of the graph: each call makes them of
 OVERLAP = ("two of its results share some of their memory, as slices that overlap do, and neither is a view of the other: "
            "a change of one in place would be none of the other's for autograd. Return what they are slices of")
 
+MOST_TRIED = 8  # times of one stride
 PLACE = object()  # stands where such a leaf comes
 
 
@@ -110,8 +111,31 @@ def _extent(tensor):
 
 
 def _overlap(one, other):
+    """Have they an element in common? Chunks of the last dimension lie between one another, and have none."""
     (a, b), (c, d) = _extent(one), _extent(other)
-    return max(a, c) < min(b, d)
+    if max(a, c) >= min(b, d):
+        return False
+    if one.element_size() != other.element_size():
+        return True
+    times = {}  # by stride: the least and the most that it is taken
+    for tensor, sign in ((one, 1), (other, -1)):
+        for n, stride in zip(tensor.shape, tensor.stride()):
+            if n > 1 and stride:
+                ends = times.setdefault(stride, [0, 0])
+                ends[sign > 0] += sign * (n - 1)
+    dims = [(stride, *times[stride]) for stride in sorted(times, reverse=True)]
+    return _reaches(other.storage_offset() - one.storage_offset(), dims)
+
+
+def _reaches(distance, dims):
+    """Is a distance the sum of strides, each taken a whole number of times? dims: (stride, least times, most times) of
+    each, the longest stride first. True, too, where that takes long to tell."""
+    if not dims:
+        return distance == 0
+    (stride, least, most), rest = dims[0], dims[1:]
+    low, high = sum(s * n for s, n, _ in rest), sum(s * n for s, _, n in rest)
+    first, last = max(least, -((high - distance) // stride)), min(most, (distance - low) // stride)
+    return last - first > MOST_TRIED or any(_reaches(distance - n * stride, rest) for n in range(first, last + 1))
 
 
 def _is_within(view, source):
