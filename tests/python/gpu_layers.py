@@ -273,6 +273,14 @@ class Else(unittest.TestCase):
         told, = self.compare(lambda net: None, lambda: torch.autocast("cuda", torch.bfloat16, cache_enabled=False))
         self.assertIn("autocast", told)
 
+    def test_pools_of_other_kinds_are_refused(self):
+        net, x = torch.nn.Linear(8, 8).cuda(), torch.randn(4, 8, device="cuda")
+        for kind in ("alternatives", "concurrent"):
+            with self.assertRaisesRegex(ValueError, f"Pool of {kind}"):
+                reprise.make_graphed_callables(net, (x,), pool=reprise.Pool(kind))
+        made = reprise.make_graphed_callables(net, (x,), pool=reprise.Pool("sequence"))
+        self.assertTrue(torch.equal(made(x), torch.nn.functional.linear(x, net.weight, net.bias)))
+
 
 class Chunks(Case):
     """Orders of chunks of several layers, and samples of each pass."""

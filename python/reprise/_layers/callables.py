@@ -198,6 +198,9 @@ def _device(torch, callables, samples, pool):
     tensors += [p for fn in callables if isinstance(fn, torch.nn.Module) for p in fn.parameters()]
     indices = {t.device.index for t in tensors if t.is_cuda} or {torch.cuda.current_device()}
     if isinstance(pool, Pool):
+        if pool.kind != "sequence":
+            raise ValueError(f"pool is a reprise.Pool of {pool.kind}, and what a forward pass leaves lies there until its "
+                             'backward pass has run: pass reprise.Pool("sequence")')
         indices.add(pool.device)
     if len(indices) > 1:
         named = " and ".join(f"cuda:{i}" for i in sorted(indices))
