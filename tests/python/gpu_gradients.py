@@ -12,6 +12,7 @@ import weakref
 from unittest import mock
 
 import torch
+from torch.nn.utils import parametrize
 
 import needs
 import reprise
@@ -172,6 +173,34 @@ class KeptGraphs(unittest.TestCase):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # gradients of gradients are eager
             self.compare(step)
+
+
+class Parametrized(unittest.TestCase):
+    """Weights that are computed, which torch.nn.utils.parametrize.cached() keeps for the length of a step."""
+
+    def test_cached(self):
+        class Double(torch.nn.Module):
+            def forward(self, x):
+                return x * 2
+
+        for parts in (False, True):
+            found = []
+            for graphed in (False, True):
+                torch.manual_seed(0)
+                net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8)).cuda()
+                parametrize.register_parametrization(net[0], "weight", Double())
+                made = reprise.graphed(net, parts=parts) if graphed else net
+                values = []
+                for i in range(10):
+                    net.zero_grad()
+                    with parametrize.cached():
+                        both = [made(torch.randn(4, 8, device="cuda")) for _ in range(1 + (i > 5))]
+                        kept = net[0].weight  # what eager code gets in between
+                    sum(out.square().sum() for out in both).backward()
+                    values += [kept.tolist(), *(out.tolist() for out in both), *(p.grad.tolist() for p in net.parameters())]
+                found.append(values)
+            self.assertTrue(found[0] == found[1])
+            self.assertGreaterEqual(sum(shape["replays"] for shape in made.shapes()), 6)
 
 
 class Derived(unittest.TestCase):

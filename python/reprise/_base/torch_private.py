@@ -583,6 +583,21 @@ def script_attributes(module):
     return {name: inner.getattr(name) for name in names}
 
 
+@contextlib.contextmanager
+def parametrized_anew():
+    """Meanwhile torch.nn.utils.parametrize.cached() keeps nothing: what a run made would be the next eager call's."""
+    module = sys.modules.get("torch.nn.utils.parametrize")
+    before = getattr(module, "_cache_enabled", 0)
+    if not before:
+        yield
+        return
+    module._cache_enabled = 0
+    try:
+        yield
+    finally:
+        module._cache_enabled = before
+
+
 def frames_compiled():
     """How many frames of Python torch.compile has looked at, to compile them."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
