@@ -442,5 +442,35 @@ class Answers(unittest.TestCase):
         self.assertEqual(len(told), 1, told)
 
 
+class Forgotten(unittest.TestCase):
+    def test_parameters_that_lie_elsewhere_at_each_call(self):
+        """What captures learn of the reads is forgotten with what was captured: calls are eager, which is told once."""
+        class Momentum(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.mean = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8).requires_grad_(False)
+                self.register_buffer("at", torch.zeros(1, dtype=torch.long))
+
+            def forward(self, x):
+                with torch.no_grad():
+                    for p, mean in zip(self.net.parameters(), self.mean.parameters()):
+                        mean.data = mean.data * 0.9 + p.data * 0.1
+                    at = int(self.at)
+                    self.at[0] = (at + 1) % 3
+                return self.net(x) + self.mean(x) * at
+
+        found = []
+        for graphed in (False, True):
+            torch.manual_seed(0)
+            net = Momentum().cuda()
+            made = reprise.graphed(net) if graphed else net
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                found.append([made(torch.full((2, 8), float(i), device="cuda")).tolist() for i in range(30)])
+        self.assertTrue(found[0] == found[1])
+        told, = [str(w.message) for w in said if "reprise" in str(w.message)]
+        self.assertIn("at = int(self.at)", told)
+
+
 if __name__ == "__main__":
     unittest.main()

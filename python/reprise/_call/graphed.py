@@ -667,6 +667,8 @@ class Graphed:
             shape = self._capture(key, leaves, tensors, spec, bool(kwargs), self._verify)
         except Unfollowed as why:
             gathers = isinstance(why, Answered) and self._answers.may_gather(self._cpu_family(key))
+            if gathers and self._refusals.tried():  # what was learned is forgotten at each call, as parameters lie elsewhere
+                self._tell_refused(why, next(iter(self._answers.lines(self._cpu_family(key))), None))
             return (self._run_gathering(key, tensors, args, kwargs),) if gathers else None
         except Uncapturable as why:
             self._rests.note(leaves, spec, any_values=True)
