@@ -124,9 +124,10 @@ def estimate(fn, shapes, *, warmup=1, pool=None, name=None, watch=(), generators
         fn (callable, torch.nn.Module, or what reprise.graphed returned): With the latter the
             captures to come find these plans, and take what was estimated to the byte as long as
             nothing else is captured into their pool before.
-        shapes (iterable of tuples): Arguments, as for :func:`reprise.graphed`; their values are not
-            read. Tensors on the ``meta`` device stand for ones on the device of the others, or
-            else the current one, and take no memory.
+        shapes (iterable of tuples): Arguments, as for :func:`reprise.graphed`. The warm-up calls ``fn``
+            with the smallest: what that trains, counts or draws stays as it leaves it. Tensors on the
+            ``meta`` device stand for ones on the device of the others, or else the current one, and take
+            no memory.
         warmup (int): How often ``fn`` runs eagerly first, unless it has, so that what it creates
             lazily exists. Default: 1.
         pool (reprise.Pool, optional): The pool that the captures will go into, with what it holds.

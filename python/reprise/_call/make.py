@@ -34,8 +34,8 @@ def graphed(fn=None, *, shapes=None, warmup=1, pool=None, name=None, copy_args=F
         fn (callable or torch.nn.Module): Called with tensors and other values in any nesting of
             tuples, lists, dicts and registered containers. It may be a whole training step.
         shapes (iterable of tuples, optional): Arguments to capture ahead, largest first: each a
-            tuple of what ``fn`` is called with. Their values are not read, and nothing runs but
-            the warm-up.
+            tuple of what ``fn`` is called with. Nothing runs but the warm-up, an eager call with the first
+            of them: what it trains, counts or draws stays as it leaves it.
         warmup (int): How many first calls run eagerly, so that what the callable creates lazily
             exists. Default: 1.
         pool (reprise.Pool, optional): Where its graphs lie: in it when it is one of alternatives,

@@ -533,7 +533,8 @@ def check(fn, *args, generators=(), **kwargs):
     """Tries to capture a callable, and tells everything that stands in the way, with its line.
 
     ``fn(*args, **kwargs)`` is run a few times eagerly and once as a graph; nothing is left changed
-    but what Python code changes (counters, lists, attributes). Device memory for a second set of
+    but what Python code changes (counters, lists, attributes) and what it makes on the way, as the state
+    of an optimizer at its first step. Device memory for a second set of
     arguments, and for what ``fn`` writes, is taken meanwhile.
 
     Arguments:
