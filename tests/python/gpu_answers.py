@@ -471,6 +471,24 @@ class Forgotten(unittest.TestCase):
         told, = [str(w.message) for w in said if "reprise" in str(w.message)]
         self.assertIn("at = int(self.at)", told)
 
+    def test_parameters_that_are_replaced_between_calls(self):
+        """Captures that no call uses again come to an end, and begin anew where the program stops."""
+        for stops in (False, True):
+            net = torch.nn.Linear(8, 8).cuda()
+            made = reprise.graphed(net)
+            with warnings.catch_warnings(record=True) as said, torch.no_grad():
+                warnings.simplefilter("always")
+                for i in range(700 if stops else 40):
+                    x = torch.full((2, 8), float(i), device="cuda")
+                    self.assertTrue(torch.equal(made(x), torch.nn.functional.linear(x, net.weight, net.bias)))
+                    if i < 40:
+                        net.weight.data = net.weight.data * 0.9
+            told, = [str(w.message) for w in said if "reprise" in str(w.message)]
+            self.assertIn("elsewhere behind each of its last captures", told)
+            calls = sum(shape["replays"] for shape in made.shapes())
+            self.assertEqual(calls > 100, stops, calls)
+            self.assertEqual(bool(made.shapes()), stops)  # the last call captured nothing
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1090,8 +1090,18 @@ class Graphed:
             self._reads.look_anew()
         addresses = watch.addresses()
         if addresses != self._addresses:
+            self._note_elsewhere()
             self._forget()
             self._addresses = addresses
+
+    def _note_elsewhere(self):
+        """Parameters or buffers lie elsewhere than where its graphs read them."""
+        shapes = list(self._shapes.values())
+        uses = sum(shape.parts()[0].graph.info()["replays"] for shape in shapes)
+        if shapes and self._refusals.forgotten(uses, len(shapes)):
+            text = ("parameters or buffers were elsewhere behind each of its last captures. Write into them, copy_(), "
+                    "where the program replaces their memory (`p.data = `)")
+            self._tell_eager(f"reprise: '{self.name}' runs without a graph for most calls from now on: {text}", text)
 
     def _forget(self):
         """Drops all that was captured: it reads memory that the modules left."""

@@ -28,6 +28,7 @@ class Refusals:
         self._refused = 0   # groups since one was captured
         self._tried = 0     # captures that failed since one worked
         self._asked = 0     # calls since all was forgotten
+        self._vain = 0      # times that memory was others before a graph was called again
         self._moved = 0     # attempts in which parameters or buffers were others by the end
         self._rest = self._next_rest = FIRST_REST
         self._failed = {}   # by type of an argument: weak reference to the last with which a capture failed
@@ -45,7 +46,7 @@ class Refusals:
             return True
         if self.has_object_of(leaves):
             return True
-        if self._refused < MOST_REFUSED and self._moved < ATTEMPTS and self._tried < MOST_FAILED:
+        if self._refused < MOST_REFUSED and self._moved < ATTEMPTS and max(self._tried, self._vain) < MOST_FAILED:
             return False
         self._rest -= 1
         if self._rest == 0:
@@ -70,6 +71,12 @@ class Refusals:
         """Notes a capture that failed; True: there were too many now, so that calls of others are eager."""
         self._tried += 1
         return self._tried == MOST_FAILED
+
+    def forgotten(self, uses, shapes):
+        """Notes that so many captured shapes, with so many calls by their graphs, are forgotten as memory is elsewhere;
+        True: they were captured in vain too often now, so that calls are eager."""
+        self._vain = 0 if uses > shapes else self._vain + 1  # each is called once as it is captured
+        return self._vain == MOST_FAILED
 
     def note(self, group, error):
         """Notes an attempt that found changes; True if there will be no other one. group: what keys of
