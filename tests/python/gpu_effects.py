@@ -157,6 +157,29 @@ class BesideAnEagerTwin(Case):
             return fn, lambda: log
         self.check(make, replays=4)  # behind an attempt that told what it adds
 
+    def test_an_array_of_objects(self):
+        """It keeps what a run made beyond it, unless that is put back."""
+        def make():
+            import numpy
+            kept = numpy.empty(2, object)
+            kept[1] = {"count": 0}
+
+            def fn(x):
+                kept[0] = self.net(x)
+                return kept[0] * 2
+            return fn, lambda: kept.tolist()
+        self.check(make, named="changes 'kept' (is an array on the CPU, and a call writes to it)")
+
+        def make_counting():
+            import numpy
+            kept = numpy.array([None, {"count": 0}])
+
+            def fn(x):
+                kept[1]["count"] += 1
+                return self.net(x)
+            return fn, lambda: kept.tolist()
+        self.check(make_counting, replays=4)
+
     def test_what_grows_in_many_places(self):
         """Attributes, a list in a dict, a deque that is full, counters, beside a gradient or not."""
         for grad in (False, True):

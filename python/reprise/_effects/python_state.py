@@ -622,11 +622,11 @@ def _as_bytes(tensor):
 
 
 class Contents(Record):
-    """A numpy array."""
+    """A numpy array; of objects, which these are."""
 
     @staticmethod
     def look(owner):
-        return owner.copy() if owner.nbytes <= MOST_BYTES and not owner.dtype.hasobject else None
+        return owner.copy() if owner.nbytes <= MOST_BYTES else None
 
     def is_touched(self):
         return self.held is not None and self.owner.tobytes() != self.held.tobytes()

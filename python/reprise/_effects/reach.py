@@ -329,6 +329,8 @@ class Reach(_C.Reach):
 
     def _array(self, array, path):
         self.records.append(Contents(array, path))
+        if array.dtype == object:
+            self._row(array.reshape(-1).tolist(), path)
 
     def _iterator(self, iterator, path):
         self.records.append(Progress(iterator, path))
