@@ -580,6 +580,7 @@ class Work:
     def _prepare(self):
         """Makes what cannot be made during a capture; the arguments that are extents."""
         assert is_alone()
+        gc.collect(0)  # or the collection at a run's end would free what is not of the run, within the capture
         drop_segment_pools()
         if _captures.has_failed:
             _collect_what_is_left()
