@@ -1097,7 +1097,7 @@ class Graphed:
     def _note_elsewhere(self):
         """Parameters or buffers lie elsewhere than where its graphs read them."""
         shapes = list(self._shapes.values())
-        uses = sum(shape.parts()[0].graph.info()["replays"] for shape in shapes)
+        uses = sum(part.graph.info()["replays"] for shape in shapes for part in shape.parts()[:1])
         if shapes and self._refusals.forgotten(uses, len(shapes)):
             text = ("parameters or buffers were elsewhere behind each of its last captures. Write into them, copy_(), "
                     "where the program replaces their memory (`p.data = `)")

@@ -313,6 +313,7 @@ class Cuts:
 
     effects = None
     has_given = False
+    given = used = spares = ()  # as of a Shape
 
     def __init__(self, torch, device, new_cutter, body, tensors):
         if len(extents(tensors)) < len(tensors):
