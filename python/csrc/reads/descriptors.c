@@ -126,8 +126,10 @@ static PyObject *get_member(PyObject *object, void *member)
  * where this file looks for it. */
 static PyObject *dict_behind(PyObject *proxy)
 {
+    if (Py_TYPE(proxy) != &PyDictProxy_Type)
+        return NULL;
     PyObject *dict = ((PyObject **)proxy)[sizeof(PyObject) / sizeof(PyObject *)];
-    return Py_TYPE(proxy) == &PyDictProxy_Type && dict && PyDict_Check(dict) ? dict : NULL;
+    return dict && PyDict_Check(dict) ? dict : NULL;
 }
 
 static bool replace_member(PyTypeObject *type, PyObject *member, const char *name,
