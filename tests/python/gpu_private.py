@@ -42,6 +42,13 @@ with warnings.catch_warnings(record=True) as caught:
         net.zero_grad(); split(x).sum().backward(); got = net[0].weight.grad.clone()
         net.zero_grad(); net(x).sum().backward()
         assert torch.equal(got, net[0].weight.grad), "training"
+    computed = torch.nn.Linear(64, 64).cuda()
+    torch.nn.utils.parametrize.register_parametrization(computed, "weight", torch.nn.ReLU())
+    kept = reprise.graphed(computed)
+    for _ in range(3):
+        with torch.no_grad(), torch.nn.utils.parametrize.cached():
+            assert torch.equal(kept(x), computed(x)), "within cached()"
+            assert torch.equal(computed(x), kept(x)), "within cached(), eagerly first"
     x.sum().item(); torch.cuda.memory_allocated()
 for w in caught: print("SENTENCE", " ".join(str(w.message).split()))
 print("graphs", *(len(g.shapes()) for g in (made, drawn, split)))
@@ -85,6 +92,10 @@ FAULTS = {
         "import reprise\nreprise._C.probe_words = lambda *_: None", "random numbers in captures"),
     COUNTS: (
         "import reprise._capture.states as s\ns._proves = lambda *_: False", "random numbers in captures"),
+    "nn.utils.parametrize._cache_enabled": (
+        "import inspect, torch.nn.utils.parametrize as p\n"
+        "text = inspect.getsource(p).replace('_cache_enabled', '_cache_depth')\n"
+        "exec(compile(text, p.__file__, 'exec'), vars(p)); del p._cache_enabled", torch_private.PARAMETRIZED),
     "which hooks an allocator has": (
         "import types, reprise\ntorch._C._cuda_customAllocator = (lambda make: lambda a, f: "
         "make(a, f) if a != reprise._C.hooks()['alloc'] else types.SimpleNamespace(made=make(a, f)))("

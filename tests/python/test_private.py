@@ -39,6 +39,8 @@ def played(version="2.14.1+cu130"):
     torch._C._cuda_customAllocator = lambda *_: Allocator()
     for name in torch_private.STATISTICS_NAMES + torch_private.HISTORY_NAMES:
         setattr(torch._C, name, lambda *_: None)
+    parametrize = types.SimpleNamespace(_cache_enabled=0)
+    torch.nn = types.SimpleNamespace(utils=types.SimpleNamespace(parametrize=parametrize))
     return torch
 
 
@@ -84,6 +86,13 @@ class Names(unittest.TestCase):
         torch = played()
         del torch._C._cuda_memorySnapshot
         self.assertEqual(list(torch_private.Private(torch).off), [torch_private.STATISTICS])
+
+    def test_a_cache_of_parametrizations_that_cannot_be_told_is_told_of(self):
+        torch = played()
+        del torch.nn.utils.parametrize._cache_enabled
+        private = torch_private.Private(torch)
+        self.assertIsNone(private.parametrize)
+        self.assertEqual(list(private.off), [torch_private.PARAMETRIZED])
 
     def test_the_earlier_process_group_is_looked_for_where_a_newer_is_in_its_place(self):
         register = "_register_builtin_nccl_as_legacy"

@@ -33,6 +33,7 @@ TWICE = "the error for gradients that are differentiated twice"
 RECORDING = "reprise.record() without reprise.install()"
 NCCL = "process groups of NCCL under reprise.install()"
 COMPILED = "torch.compile through graphs of Reprise"
+PARAMETRIZED = "graphs within torch.nn.utils.parametrize.cached()"
 
 # Attribute here, its place below torch, the feature that it is for.
 _NAMES = (
@@ -193,6 +194,11 @@ class Private:
         for name in STATISTICS_NAMES + HISTORY_NAMES[:1] + ("_cuda_memorySnapshot",):
             if _find(torch, f"_C.{name}") is None:
                 self._lacks(STATISTICS, f"torch._C.{name}")
+        # Whose cached() is told to keep nothing; None where it can't be told.
+        self.parametrize = _find(torch, "nn.utils.parametrize")
+        if not hasattr(self.parametrize, "_cache_enabled"):
+            self.parametrize = None
+            self._lacks(PARAMETRIZED, "torch.nn.utils.parametrize._cache_enabled")
         # What compiled programs make tensors with: faster, and needed by nothing.
         self.quick_empty = _find(torch, "_C._dynamo.guards._empty_strided_cuda")
         # The hooks that take what autograd saves, of hooks_of_saved(False); None: there are none. Without the function
@@ -583,10 +589,30 @@ def script_attributes(module):
     return {name: inner.getattr(name) for name in names}
 
 
+@functools.cache
+def _parametrized(torch):
+    """A module whose weight is computed at each use, except within cached(). It stays: cached() knows modules by
+    their addresses."""
+    class Copy(torch.nn.Module):
+        def forward(self, weight):
+            return weight.clone()
+
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(torch.zeros(1, device="cpu"), requires_grad=False)
+    torch.nn.utils.parametrize.register_parametrization(module, "weight", Copy())
+    return module
+
+
 @contextlib.contextmanager
-def parametrized_anew():
-    """Meanwhile torch.nn.utils.parametrize.cached() keeps nothing: what a run made would be the next eager call's."""
-    module = sys.modules.get("torch.nn.utils.parametrize")
+def parametrized_anew(torch):
+    """Meanwhile torch.nn.utils.parametrize.cached() keeps nothing: what a run made would be the next eager call's.
+    Raises Missing within cached() where PyTorch can't be told."""
+    private = of(torch)
+    module = private.parametrize
+    if module is None:
+        probe = _parametrized(torch)
+        if probe.weight is probe.weight:
+            private.need(PARAMETRIZED)
     before = getattr(module, "_cache_enabled", 0)
     if not before:
         yield

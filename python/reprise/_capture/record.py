@@ -377,7 +377,7 @@ class Work:
                 self.put_back()
             stack.clean(self.torch, self.device)
             _C.clean_stack(None)  # of what PyTorch did to begin
-            with self.interrupts.allowed(), torch_private.parametrized_anew():
+            with self.interrupts.allowed(), torch_private.parametrized_anew(self.torch):
                 placed = self._arguments(addresses)
                 result = self.body(placed)
             leaves, spec = flatten(result)
