@@ -68,10 +68,10 @@ class Same(unittest.TestCase):
 class OfOtherCalls(unittest.TestCase):
     """Gradients that one call left, behind a call of the same callable that leaves others or none."""
 
-    def trained(self, step_of, graphed, **options):
+    def trained(self, step_of, graphed, width=8, **options):
         torch.manual_seed(0)
-        net = torch.nn.ModuleDict({"body": torch.nn.Linear(8, 8), "a": torch.nn.Linear(8, 2),
-                                   "b": torch.nn.Linear(8, 3)}).cuda()
+        net = torch.nn.ModuleDict({"body": torch.nn.Linear(8, width), "a": torch.nn.Linear(width, 2),
+                                   "b": torch.nn.Linear(width, 3)}).cuda()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5)
 
         def run(x, y, head, train=True):
@@ -92,9 +92,9 @@ class OfOtherCalls(unittest.TestCase):
             losses += [float(p.grad.double().square().sum()) for p in net.parameters() if p.grad is not None]
         return losses, [p.tolist() for p in net.parameters()]
 
-    def compare(self, step_of, shapes, **options):
-        eager = self.trained(step_of, False)
-        self.assertTrue(self.trained(step_of, True, **options) == eager)
+    def compare(self, step_of, shapes, width=8, **options):
+        eager = self.trained(step_of, False, width)
+        self.assertTrue(self.trained(step_of, True, width, **options) == eager)
         found = self.made.shapes()
         self.assertEqual(len(found), shapes, self.made.failures())
         self.assertGreaterEqual(sum(shape["replays"] for shape in found), 4 * shapes)
@@ -111,7 +111,10 @@ class OfOtherCalls(unittest.TestCase):
             call("a")
             call("b")
             call("a", rows=3)
-        self.compare(step, 3, grad="whole")
+        # How wide the layer is decides whether graphs work where gradients of others lie, before any sets them aside.
+        for width in (8, 64, 128):
+            with self.subTest(width=width):
+                self.compare(step, 3, width, grad="whole")
 
     def test_tasks_in_turns(self):
         def step(call):

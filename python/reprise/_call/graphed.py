@@ -99,8 +99,8 @@ def _missing(params):
 
 
 def settle(torch, params):
-    """Gives the parameters whose gradients lie in memory of graphs homes for them, and drops the graphs
-    that leave them elsewhere. False where none did."""
+    """Gives the parameters whose gradients lie in memory of graphs, or were set aside from there, homes for
+    them, and drops the graphs that leave them elsewhere. False where none did."""
     moved = set(map(id, homes.move(torch, params)))
     for graphed in every_graphed() if moved else ():
         graphed.drop_giving(moved)
@@ -495,7 +495,7 @@ class Graphed:
             self._tell_elsewhere(key)
             return
         if isinstance(shape, Shape):
-            settle(self._torch, list(shape.moved()))
+            settle(self._torch, [p for p, _ in shape.used])
         settled = self._settled(key)
         self._stale[settled] = self._stale.get(settled, 0) + 1
         if self._stale[settled] < MOST_STALE:

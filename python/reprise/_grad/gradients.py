@@ -42,11 +42,11 @@ class Homes:
         return home
 
     def move(self, torch, params):
-        """Moves their gradients out of memory of graphs, into homes that they have from then on; tensors
-        that the program has of them go along, as it may change gradients through these. The parameters
-        that had a gradient there. On the current stream, which is waited for: that memory may be gone
-        with the last tensor in it."""
-        moved = [p for p in params if is_lent(p.grad)]
+        """Moves their gradients out of memory of graphs, and those that were set aside, into homes that they
+        have from then on; tensors that the program has of them go along, as it may change gradients through
+        these. The parameters that had such a gradient. On the current stream, which is waited for: that
+        memory may be gone with the last tensor in it."""
+        moved = [p for p in params if is_lent(p.grad) or getattr(p.grad, "is_set_aside_by_reprise", False)]
         if moved:
             with torch.inference_mode(False), torch.no_grad():
                 self._move(torch, moved)
@@ -58,7 +58,7 @@ class Homes:
             torch.cuda.current_stream(device).synchronize()
         for param, grad, home in filled:
             grad.set_(home)
-            grad.is_lent_by_reprise = False
+            grad.is_lent_by_reprise = grad.is_set_aside_by_reprise = False
             self._keep(param, home)
             param.grad = home
 
@@ -246,6 +246,7 @@ def set_aside(torch, params):
         for param in params:
             if is_lent(param.grad):
                 param.grad = param.grad.clone()
+                param.grad.is_set_aside_by_reprise = True
 
 
 def for_fast_path(looked, missing, used, given):
