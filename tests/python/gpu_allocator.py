@@ -1170,7 +1170,7 @@ class Beginning(unittest.TestCase):
                               env={**os.environ, **environment}, timeout=300)
 
     def test_cuda_is_not_begun(self):
-        done = self.run_text(UNUSED)
+        done = self.run_text(UNUSED, CUDA_VISIBLE_DEVICES="0")  # there is one, as it is told
         self.assertEqual(done.stdout, "False False False\n10.0\n", done.stderr)
 
     def test_a_fraction_that_cannot_be(self):
