@@ -9,8 +9,8 @@ attributes, containers; PyTorch's switches are looked at either way): both launc
 call the program does what programs do: it sets attributes that nobody reads, moves a loop variable in the globals
 of the module and, now and then, calls the net eagerly; then it waits for the device. Prints JSON:
 microseconds of the host for a call, median and the hundredth part above, of both; the median of the rounds'
-differences, with the interval that holds it at 95 %; those of the look alone, a Python call of 0.05 us included,
-and of such a look behind a launch; and what is looked at.
+differences, with the interval that holds it at 95 %; those of the look alone, without a launch and behind one, by
+turns with a look at nothing; and what is looked at.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import time
 import torch
 
 import reprise
+from reprise import _C
 from reprise._reads import reads
 
 CHANGING = 20  # attributes that are set outside of the calls
@@ -112,21 +113,40 @@ def timed(made, args, count, checks, net, parts):
     return found
 
 
-def looks(made, net, parts, count, launched):
-    """Microseconds of each look alone, which is all that a call does more than one that looks at nothing. launched:
-    behind a launch each, which puts what is looked at out of the processor's caches."""
-    holds, found = made._reads.values.handle.holds, []
-    for _ in range(count):
+def by_turns(made, net, parts, count, launched):
+    """Microseconds of looks alone, which are all that a call does more than one that looks at nothing, and of looks at
+    nothing. launched: behind a launch each, which puts what is looked at out of the processor's caches, with the
+    code that takes the time."""
+    nothing = _C.Reads(torch.Tensor)
+    nothing.set([])
+    asked = made._reads.values.handle.holds, nothing.holds
+    found = [], []
+    for i in range(2 * count):
+        which = (i + i // 2) % 2
+        holds = asked[which]
         disturb(net, parts)
         if launched:
             made(*disturb.args)
         torch.cuda.synchronize()
         start = time.perf_counter_ns()
         held = holds()
-        found.append((time.perf_counter_ns() - start) / 1000)
+        found[which].append((time.perf_counter_ns() - start) / 1000)
         if not held:
             made(*disturb.args)
     return found
+
+
+class Turns:
+    """Rounds of those, and what the one takes more than the other."""
+
+    def __init__(self):
+        self.rounds = []
+
+    def facts(self):
+        over = [statistics.median(some) - statistics.median(none) for some, none in self.rounds]
+        some, none = ([us for both in self.rounds for us in both[i]] for i in range(2))
+        return {**summary(some), "nothing_us": summary(none)["median_us"],
+                "over_nothing_us": round(statistics.median(over), 3), "interval_us": interval(over)}
 
 
 def summary(found):
@@ -160,14 +180,16 @@ def measure(name, calls, rounds):
             medians[checks] = statistics.median(some)
             found[checks] += some
         pairs.append(medians[True] - medians[False])
-    alone, launched = ([us for _ in range(rounds) for us in looks(made, net, parts, calls, behind)]
-                       for behind in (False, True))
+    look, look_launched = Turns(), Turns()
+    for _ in range(rounds):
+        look.rounds.append(by_turns(made, net, parts, calls, False))
+        look_launched.rounds.append(by_turns(made, net, parts, calls, True))
     owners, always = made._reads.values.handle.counts()
     return {"model": name, "modules": len(list(net.modules())), "calls": len(found[True]),
             "with": summary(found[True]), "without": summary(found[False]),
             "guards_us": round(statistics.median(pairs), 3), "guards_interval_us": interval(pairs),
-            "guards_worst_us": round(max(pairs), 3), "look": summary(alone),
-            "look_launched": summary(launched), "owners": owners, "always": always,
+            "guards_worst_us": round(max(pairs), 3), "look": look.facts(), "look_launched": look_launched.facts(),
+            "owners": owners, "always": always,
             "words": made._reads.values.handle.words(), "values": len(made._reads.values.walk.tokens),
             "failures": made.failures()}
 

@@ -277,6 +277,27 @@ class Looks(unittest.TestCase):
         other.set(2.5)
         self.changes((1, 0, 2.5))
 
+    @unittest.skipUnless((3, 10) <= sys.version_info < (3, 14), "nobody saw where this CPython has them")
+    def test_variables_of_a_context_are_not_asked_for(self):
+        variable = contextvars.ContextVar("variable")
+        self.reads.set([(VARIABLE, 0, variable, None, (_C.absent,))])
+        self.assertEqual(self.reads.counts(), (1, 0))
+        found = []
+        thread = threading.Thread(target=lambda: found.extend((self.reads.holds(), variable.set(2.5),
+                                                               self.reads.holds())))
+        thread.start()
+        thread.join()
+        self.assertEqual(found[::2], [True, False], "another thread has a context of its own")
+        self.assertTrue(self.reads.holds())
+
+        class Kept:
+            pass
+        value, other = Kept(), contextvars.ContextVar("other")
+        contextvars.copy_context().run(lambda: (other.set(value), self.reads.holds()))
+        gone = weakref.ref(value)
+        del value
+        self.assertIsNone(gone(), "the values of a context are the program's")
+
     def test_cells(self):
         cell, first, second = types.CellType(1.5), object(), object()
         self.set(CELL, cell, (1.5,))

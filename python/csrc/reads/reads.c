@@ -4,6 +4,7 @@
 #include "base/gradient_address.h"
 #include "base/tensor_address.h"
 #include "reads/containers.h"
+#include "reads/context.h"
 #include "reads/descriptors.h"
 #include "reads/functions.h"
 #include "reads/layouts.h"
@@ -53,9 +54,9 @@ struct owner {
     size_t member_at, head_count, member_count; /* of these: the number of the first, and counts */
     PyObject *kept;                             /* likewise: the members that those words name */
     bool unowned;                               /* the object: there is no reference to it */
-    bool is_told;                               /* of a FUNCTION: looked at when any was changed */
-    bool is_closed;                             /* of a CELL: no code sets it any more */
-    enum group group;                           /* which words are its own */
+    bool is_told;     /* of a FUNCTION or a VARIABLE: looked at when any was changed */
+    bool is_closed;   /* of a CELL: no code sets it any more */
+    enum group group; /* which words are its own */
 };
 
 /* Owners as they were set at once. A look holds them: what runs meanwhile may set others. */
@@ -64,9 +65,11 @@ struct owners {
     size_t *always; /* which are looked at in each call, or have a tag */
     struct rpp_words words[GROUPS], heads, members; /* of containers the latter (containers.h) */
     struct rpp_marked marked;                       /* owners RPP_BY_WATCHER */
-    uint64_t seen;              /* rpp_mark_changes when those with marks held */
-    uint64_t functions_seen;    /* rpp_function_changes when functions did */
-    uint64_t told_seen[GROUPS]; /* rpp_told_changes when those words held */
+    uint64_t seen;                        /* rpp_mark_changes when those with marks held */
+    uint64_t functions_seen;              /* rpp_function_changes when functions did */
+    uint64_t told_seen[GROUPS];           /* rpp_told_changes when those words held */
+    bool has_variables;                   /* that are told of */
+    struct rpp_context_seen context_seen; /* when these held */
     struct owner list[];
 };
 
@@ -435,9 +438,14 @@ static bool add_words(struct owners *owners, struct owner *owner, struct rpp_tol
     return true;
 }
 
-/* Changes of functions are told, where that is proved and it is now as it was known. */
-static bool is_told(struct owner *owner)
+/* Changes of functions are told, where that is proved and it is now as it was known. So are those of variables. */
+static bool is_told(struct owners *owners, struct owner *owner)
 {
+    if (owner->kind == VARIABLE) {
+        owner->is_told = rpp_contexts_are_known();
+        owners->has_variables = owners->has_variables || owner->is_told;
+        return owner->is_told;
+    }
     if (owner->kind != FUNCTION || !rpp_functions_are_watched())
         return false;
     owner->is_told = values_hold(owner, 0, NULL);
@@ -568,6 +576,7 @@ static void release(struct owners *owners)
     rpp_words_drop(&owners->heads);
     rpp_words_drop(&owners->members);
     rpp_marked_drop(&owners->marked);
+    rpp_context_forget(&owners->context_seen);
     PyMem_Free(owners);
 }
 
@@ -612,16 +621,37 @@ static bool containers_hold(const struct reads *reads, struct owners *owners)
     return true;
 }
 
+/* Looks at those of a kind whose changes are told. */
+static bool told_hold(const struct reads *reads, struct owners *owners, enum kind kind)
+{
+    for (size_t i = 0; i < owners->count; i++)
+        if (owners->list[i].is_told && owners->list[i].kind == kind &&
+            !look_at(reads, &owners->list[i], 0, NULL))
+            return false;
+    return true;
+}
+
 static bool functions_hold(const struct reads *reads, struct owners *owners)
 {
     uint64_t changes = rpp_function_changes;
     if (owners->functions_seen == changes)
         return true;
-    for (size_t i = 0; i < owners->count; i++)
-        if (owners->list[i].is_told && !look_at(reads, &owners->list[i], 0, NULL))
-            return false;
+    if (!told_hold(reads, owners, FUNCTION))
+        return false;
     owners->functions_seen = changes;
     return true;
+}
+
+/* What is compared may run code that sets variables: the next look sees that. */
+static bool variables_hold(const struct reads *reads, struct owners *owners)
+{
+    if (!owners->has_variables || rpp_context_holds(&owners->context_seen))
+        return true;
+    rpp_context_see(&owners->context_seen);
+    if (told_hold(reads, owners, VARIABLE))
+        return true;
+    rpp_context_forget(&owners->context_seen);
+    return false;
 }
 
 /* Makes the next look go over all owners that have marks. */
@@ -675,7 +705,7 @@ static bool all_hold(const struct reads *reads, struct owners *owners)
 {
     if (!words_hold(reads, owners, EACH_CALL) || !told_words_hold(reads, owners, OF_INSTANCES) ||
         !told_words_hold(reads, owners, OF_NAMES) || !functions_hold(reads, owners) ||
-        !containers_hold(reads, owners))
+        !containers_hold(reads, owners) || !variables_hold(reads, owners))
         return false;
     for (size_t i = 0; i < owners->always_count; i++)
         if (!look_at(reads, &owners->list[owners->always[i]], 0, NULL))
@@ -757,6 +787,7 @@ static PyObject *reads_accept(PyObject *self, PyObject *args)
     if (owner->word_at)
         *word_at(reads->owners, owner, (size_t)entry) = reference(owner, value);
     distrust_words(reads->owners, owner);
+    rpp_context_forget(&reads->owners->context_seen);
     reads->epoch++;
     Py_DECREF(old);
     return Py_NewRef(Py_None);
@@ -860,8 +891,8 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
             release(owners);
             return false;
         }
-        if (owner->way != RPP_BY_WATCHER && !is_told(owner) && !add_words(owners, owner, &types) &&
-            !take_words(owners, owner))
+        if (owner->way != RPP_BY_WATCHER && !is_told(owners, owner) &&
+            !add_words(owners, owner, &types) && !take_words(owners, owner))
             owners->always[owners->always_count++] = owners->count;
     }
     find_marked(owners);
@@ -947,6 +978,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     made->seen = from->seen;
     made->functions_seen = from->functions_seen;
     memcpy(made->told_seen, from->told_seen, sizeof made->told_seen);
+    made->has_variables = from->has_variables;
     for (size_t i = 0; i < made->count; i++)
         keep_owner(&made->list[i]);
     find_marked(made);
@@ -1127,6 +1159,7 @@ int rpp_add_reads_type(PyObject *module)
     rpp_marks_prepare();
     rpp_containers_prepare();
     rpp_orders_prepare();
+    rpp_contexts_prepare();
     rpp_descriptors_prepare();
     reads_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!reads_type || !rpp_layouts_prepare() ||
