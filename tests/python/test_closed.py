@@ -96,6 +96,18 @@ def cached(value):
     return lambda: value
 
 
+class Renamed:
+    def names_class(self):
+        return __class__
+
+    @classmethod
+    def rename(cls, other):
+        def deeper():
+            nonlocal __class__
+            __class__ = other
+        deeper()
+
+
 class Class:
     def method(self, value):
         return lambda: value
@@ -166,7 +178,17 @@ class Closed(unittest.TestCase):
     def test_functions_that_are_not_found(self):
         self.assertFalse(self.closed(another(1)))  # its name leads to another one
         self.assertFalse(self.closed(kept(1)))
-        self.assertFalse(self.closed(Class.names_class, "__class__"))
+
+    def test_the_class_that_methods_name(self):
+        self.assertTrue(self.closed(Class.names_class, "__class__"))
+        self.assertFalse(self.closed(Renamed.names_class, "__class__"))
+
+        class Made:
+            def names_class(self):
+                return __class__
+            names_class.is_closed = self.closed(names_class, "__class__")
+        self.assertFalse(Made.names_class.is_closed, "it was not made yet")
+        self.assertTrue(self.closed(Made.names_class, "__class__"))
 
     def test_functions_that_wait_elsewhere(self):
         with mock.patch.dict(sys.modules, {"greenlet": sys}):

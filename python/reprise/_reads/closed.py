@@ -8,6 +8,9 @@ tells (csrc/reads/descriptors.h).
 
 Which function is around is not kept anywhere. The name of the code says where to look, and it is the right one if
 the code is among its constants.
+
+Methods that call super() close over `__class__`, which the interpreter fills as the class is made. Around them is the
+class's own code, which nobody keeps: whether a method sets the variable is asked of those that the class has now.
 """
 
 import dis
@@ -22,6 +25,7 @@ _SETS = frozenset(dis.opmap[name] for name in ("STORE_DEREF", "DELETE_DEREF"))
 _MOST_WRAPPED = 8
 _WAITING = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _LOCALS = "<locals>"
+_OWN_CLASS = "__class__"
 
 _within: dict = {}  # by the id of code: (the code, those around it from the outermost on; (): they were not found)
 _MOST_CODE = 10_000
@@ -41,10 +45,26 @@ def is_closed(function, name, under_way):
     """Is a variable that a function closes over set by no code any more? under_way: as running() says."""
     if "greenlet" in sys.modules:  # whose functions wait where no thread has them
         return False
+    if name == _OWN_CLASS:
+        return _is_made(function)
     for code in reversed(_around(function)):
         if name in code.co_cellvars:
             return not code.co_flags & _WAITING and id(code) not in under_way and not _is_set(code, name)
     return False
+
+
+def _is_made(method):
+    """Was the class made that a method closes over, and does none of its methods set the variable?"""
+    cell = method.__closure__[method.__code__.co_freevars.index(_OWN_CLASS)]
+    try:
+        made = cell.cell_contents
+    except ValueError:
+        return False
+    if not isinstance(made, type):
+        return False
+    codes = [method.__code__, *(code for value in tuple(vars(made).values()) for code in _codes_of(value))]
+    return not any(_OWN_CLASS in code.co_freevars and (_OWN_CLASS in _sets(code) or _is_set(code, _OWN_CLASS))
+                   for code in codes)
 
 
 def _around(function):
