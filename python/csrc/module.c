@@ -409,7 +409,8 @@ static PyMethodDef methods[] = {
     {"learn_context", rpp_learn_context, METH_VARARGS,
      "learn_context(path of libtorch_cpu): forgets all switches; is PyTorch's context found?"},
     {"learn_switch", rpp_learn_switch, METH_VARARGS,
-     "learn_switch(path of a library, symbol, a, b, bytes): what it says; None: there is none."},
+     "learn_switch(path of a library, symbol, a, b, bytes, is_free=False): what it says; None: "
+     "there is none."},
     {"forget_switch", rpp_forget_switch, METH_NOARGS, "Forgets the switch that came last."},
     {"learn_order", rpp_learn_order, METH_O, "Is the order of back ends found in the context?"},
     {"ask_switches", rpp_ask_switches, METH_O, "Functions that each call asks beside."},

@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* All have the context first, where they take it; none minds what it does not take. */
+/* All have the context first, where they take it, or a number; none minds what it does not take. */
 typedef uint64_t (*ask_function)(const void *context, int a, int b);
 enum { CONTEXT_WORDS = 512 }; /* of 4 bytes, in which the order of back ends is looked for */
 
@@ -15,6 +15,7 @@ static struct {
         int a, b;
         uint64_t mask;
         bool is_stack; /* how many modes are on one */
+        bool is_free;  /* a function of no context, whose first argument is a */
     } list[RPP_MOST_SWITCHES];
     const char *context; /* PyTorch's, which lives as long as it */
     size_t order_at, order_words;
@@ -24,7 +25,9 @@ static struct {
 
 static uint64_t value_of(size_t i)
 {
-    return state.list[i].get(state.context, state.list[i].a, state.list[i].b) & state.list[i].mask;
+    const void *first =
+        state.list[i].is_free ? (const void *)(uintptr_t)state.list[i].a : state.context;
+    return state.list[i].get(first, state.list[i].a, state.list[i].b) & state.list[i].mask;
 }
 
 /* Loaded already, or not at all. */
@@ -51,15 +54,15 @@ PyObject *rpp_learn_context(PyObject *module, PyObject *args)
     return PyBool_FromLong(state.context != NULL);
 }
 
-/* learn_switch(path of the library, symbol, a, b, bytes): its value from now on is asked for; None
+/* learn_switch(path of the library, symbol, a, b, bytes, is free): its value from now on is asked for; None
  * where the library has no such function. */
 PyObject *rpp_learn_switch(PyObject *module, PyObject *args)
 {
     rpp_assert_gil();
     (void)module;
     const char *path, *symbol;
-    int a, b, bytes;
-    if (!PyArg_ParseTuple(args, "ssiii", &path, &symbol, &a, &b, &bytes))
+    int a, b, bytes, is_free = 0;
+    if (!PyArg_ParseTuple(args, "ssiii|p", &path, &symbol, &a, &b, &bytes, &is_free))
         return NULL;
     void *library = loaded(path), *found = library ? dlsym(library, symbol) : NULL;
     if (!found || !state.context || state.count == RPP_MOST_SWITCHES)
@@ -67,6 +70,7 @@ PyObject *rpp_learn_switch(PyObject *module, PyObject *args)
     size_t i = state.count++;
     memcpy(&state.list[i].get, &found, sizeof found);
     state.list[i].is_stack = false;
+    state.list[i].is_free = is_free != 0;
     state.list[i].a = a;
     state.list[i].b = b;
     state.list[i].mask = bytes >= 8 ? UINT64_MAX : (1ULL << (8 * bytes)) - 1;

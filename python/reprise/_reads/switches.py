@@ -46,6 +46,10 @@ _STACKS = (("_len_torch_function_stack", _CPU, "_ZN2at4impl22PythonTorchFunction
            ("_len_torch_dispatch_stack", _C10, "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", 0, 0, 8))
 _COMPILERS = ("torch._functorch.", "torch._inductor.", "torch._dynamo.")  # modules of modes
 _PRECISION = "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE"
+# Of autocast on the CPU, which programs ask for on their way to the device's, by functions of torch; free functions
+# of a kind of device, 0.
+_CPU_AUTOCAST = (("is_autocast_enabled", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", 0, 0, 1, True),
+                 ("get_autocast_dtype", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", 0, 0, 1, True))
 _DTYPE = "_ZN3c1031get_default_dtype_as_scalartypeEv"
 # Only for keys: what these say is in others that each call asks for. They raise where the older and
 # the newer way to set TF32 were mixed.
@@ -69,6 +73,7 @@ class Switches:
         self.asked = []  # by Python, in each call of the fast path
         self.getters = [torch.get_default_dtype]
         self.found = 0
+        self.told = set()  # names of functions of torch whose answers on the CPU are among these
         self._learn(torch)
         self.getters += [_guarded(get) for get in (native(torch, name) for name in _SLOW) if get]
 
@@ -96,6 +101,8 @@ class Switches:
                                   path_of(torch, _CPU), number)
         self._ask(lambda: _number_of(torch, torch.get_default_dtype()), path_of(torch, _C10),
                   (_DTYPE, 0, 0, 1), True)
+        for name, *question in _CPU_AUTOCAST:
+            self._learn_autocast(getattr(torch, name, None), name, path_of(torch, _CPU), question)
         order = native(torch, "_get_sdp_priority_order")
         if order is not None and not _C.learn_order(list(order())):
             self.asked.append(order)
@@ -110,6 +117,18 @@ class Switches:
         if said is not None:
             _C.forget_switch()
         self.asked.append(get)
+
+    def _learn_autocast(self, ask, name, library, question):
+        """What the library does not say as Python does is left to callables that ask for it."""
+        if ask is None:
+            return
+        answer, said = ask("cpu"), _C.learn_switch(library, *question)
+        if said is not None and said == (_number_of(self.torch, answer) if name.startswith("get") else answer):
+            self.found += 1
+            self.told.add(name)
+            self.getters.append(lambda: ask("cpu"))
+        elif said is not None:
+            _C.forget_switch()
 
     def _ask(self, get, library, question, compared):
         """The library is asked from now on if it says the same as Python, and Python otherwise. Is it the library?"""

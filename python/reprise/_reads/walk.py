@@ -36,6 +36,7 @@ from .._base import torch_private
 from .._base.constants import VIEWS, WRITTEN, is_plain, is_plain_type
 from .._base.memos import MEMO_TYPE, kept_by
 from .._capture import trackers
+from . import switches
 from .closed import is_closed, running
 from .code import MATCHED, OF_FUNCTIONS, VERSION, is_foreign_file, is_foreign_module, named
 from .marks import BY_DESCRIPTOR, BY_ORDER, BY_VALUE, dict_of_class, way_for
@@ -150,7 +151,7 @@ def _find_asked(torch):
         if hasattr(torch, name):
             asked[getattr(torch, name)] = getattr(torch, name)
     for name in ("is_autocast_enabled", "get_autocast_dtype"):  # that of the device is in keys
-        if hasattr(torch, name):
+        if hasattr(torch, name) and name not in switches.of(torch).told:
             asked[getattr(torch, name)] = functools.partial(getattr(torch, name), "cpu")
     return asked
 
