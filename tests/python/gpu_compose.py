@@ -170,6 +170,20 @@ class Checkpoints(Case):
             return split(made[0], optimizer)
         self.same(build_net, graphed)
 
+    def test_kept_draws_beside_a_checkpoint_without_any(self):
+        """The forward graph draws, and the backward graph sets its state and draws nothing."""
+        def build_net():
+            net, optimizer = build(lambda: [Plain(64, False), Block(64, False)])
+            net[2].layers[1].p = 0.0
+            return net, optimizer
+        made = []
+
+        def graphed(net, optimizer):
+            made.append(reprise.graphed(net, strict=True))
+            return split(made[0], optimizer)
+        self.same(build_net, graphed)
+        self.assertEqual([s["random"] for s in made[0].shapes()], [True, False])
+
     def test_callables_of_pytorchs_signature(self):
         sample = torch.randn(16, 64, device="cuda", requires_grad=True)
 

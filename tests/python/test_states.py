@@ -161,8 +161,20 @@ class Played(unittest.TestCase):
             states.set(token)
         with self.assertRaisesRegex(RuntimeError, "saved outside of it"):
             states.set(torch.zeros(16, dtype=torch.uint8))
-        with self.assertRaisesRegex(RuntimeError, "draws no random"):
-            self.run_of(None).set(token)
+
+    def test_foreign_states_where_nothing_is_drawn(self):
+        """As a checkpoint sets them that recomputes nothing random, behind a forward run that drew."""
+        _, token = self.forward()
+        states = self.run_of(None)
+        own = states.save()
+        states.set(token)
+        self.assertTrue(torch.equal(states.save(), token))
+        states.set(own)
+        states.finish()
+        self.assertEqual(states.result(0), (0, False))
+        states.set(token)
+        with self.assertRaisesRegex(RuntimeError, "is left by one that draws no random"):
+            states.finish()
 
     def test_where_nothing_is_drawn_states_are_nothing(self):
         forward = self.run_of(None)

@@ -13,10 +13,13 @@ import types
 import unittest
 import unittest.mock
 import warnings
+import weakref
 
 import reprise
 from reprise._alloc import options
 from reprise._base import warn as _warn
+from reprise._base.collector import clear_frames
+from reprise._base.lines import cut_frames, line_of
 
 PACKAGE = pathlib.Path(reprise.__file__).parent
 TORCH = "/somewhere/site-packages/torch"
@@ -158,6 +161,33 @@ class Package(unittest.TestCase):
                      and node.attr in ("warn", "warn_explicit")
                      and isinstance(node.value, ast.Name) and node.value.id == "warnings"}
             self.assertEqual(bool(calls), file == PACKAGE / "_base/warn.py", f"{file}: {calls}")
+
+
+class Held:
+    """Stands for a tensor."""
+
+
+class Frames(unittest.TestCase):
+    """What exceptions hold that went through functions of others."""
+
+    def test_those_behind_the_programs_innermost_are_let_go(self):
+        others = {}
+        exec(compile("def outer(held):\n    def inner():\n        return held.missing\n    return inner()\n",
+                     "<frozen others>", "exec"), others)
+        kept = [Held()]
+        gone = weakref.ref(kept[0])
+
+        def program():
+            others["outer"](kept.pop())
+        try:
+            program()
+        except AttributeError as error:
+            caught = error
+        del caught.obj  # it names the object, too
+        clear_frames(caught)
+        cut_frames(caught)
+        self.assertIsNone(gone(), "a frame keeps its function, and that what it closes over")
+        self.assertEqual(line_of(caught).function, "program")
 
 
 if __name__ == "__main__":

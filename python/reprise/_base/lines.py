@@ -95,6 +95,19 @@ def line_of(error):
     return found
 
 
+def cut_frames(error):
+    """Lets go of the frames behind the program's innermost one that an exception went through, or behind the first: a
+    frame keeps its function, and what that closes over, even where it was cleared."""
+    while error is not None:
+        last = trace = error.__traceback__
+        while trace is not None:
+            last = trace if is_own(trace.tb_frame.f_code.co_filename) else last
+            trace = trace.tb_next
+        if last is not None:
+            last.tb_next = None
+        error = error.__cause__ or error.__context__
+
+
 def tell_mend(error, name):
     """Notes in an exception that is going to be raised what to do about it (Python 3.11)."""
     if not hasattr(error, "add_note"):

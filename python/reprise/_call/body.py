@@ -267,10 +267,3 @@ def cause_of(error, kind):
 def refusal_in(error):
     """What a run was refused for; else the error itself."""
     return cause_of(error, Refused) or error
-
-
-def clear_frames(error):
-    """Lets go of what the frames hold that an exception went through: memory of a capture that failed."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__

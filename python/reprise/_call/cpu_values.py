@@ -19,6 +19,7 @@ import threading
 
 from .. import _C
 from .._base import torch_private
+from .._base.lines import cut_frames
 from .._base.tree import flatten
 from .._effects.effects import Changed
 from .._reads.scalars import FIXED, Trace, turn_of
@@ -122,6 +123,7 @@ class CpuValues:
                 if not self.make_room(error):
                     raise
             except RuntimeError as error:
+                cut_frames(error)  # it stays, and tensors of its run may not
                 return self._answering(capture, error)
 
     def _answering(self, capture, error):

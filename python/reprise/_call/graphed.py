@@ -13,7 +13,7 @@ from .. import _C
 from .._alloc.install import drop_segment_pools
 from .._alloc.pool import Pool
 from .._base import torch_private
-from .._base.collector import uncollected
+from .._base.collector import clear_frames, uncollected
 from .._base.lines import line_of, tell_mend
 from .._base.made_objects import taking_apart
 from .._base.need import need_gpu
@@ -40,7 +40,7 @@ from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Shape, replayed
 from .._shapes.split import Refused, Split
 from .answers import ELSEWHERE, Answers, Asked, Told, Written, written
-from .body import Joined, body_of, brings_home, cause_of, clear_frames, firsts_of, form_of, is_on_cpu, \
+from .body import Joined, body_of, brings_home, cause_of, firsts_of, form_of, is_on_cpu, \
     keeps_containers, keeps_wishes, marks_given, refusal_in, spread, tells_hooks, tells_open, with_given
 from .buckets import version_of
 from .cpu_run import VALUE, Wanted

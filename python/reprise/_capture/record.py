@@ -28,7 +28,7 @@ from .. import _C
 from .._alloc.install import drop_segment_pools, empty_cache, is_installed, segment_pool
 from .._base import torch_private
 from .._base.constants import are_constant
-from .._base.collector import uncollected
+from .._base.collector import clear_frames, uncollected
 from .._base.interrupts import Interrupts
 from .._base.lazy import bits, resolved
 from .._base.tree import attributed, flatten
@@ -606,24 +606,29 @@ class Work:
         try:
             with self._drawing():
                 return take()
-        except Held:
-            self._begin_anew()
-            return self._until_known(take)
-        except states.Unreadable:
-            self.draws = False
-            self._begin_anew()
-            return self._until_known(take)
-        except RuntimeError as error:
-            if states.is_unreadable():
+        except Exception as error:
+            if not self._learns_from(error):
                 raise
-            if states.is_wanted():
-                states.learn(self.torch, self.device)
-            elif self.draws or self.has_drawn or type(error) is not RuntimeError or (
-                    torch_private.of(self.torch).begins_captures):
-                raise
-        self.draws = self.has_drawn = True
+            clear_frames(error)
         self._begin_anew()
         return self._until_known(take)
+
+    def _learns_from(self, error):
+        """Is what ended the runs known now, so that they are taken again?"""
+        if isinstance(error, Held):
+            return True
+        if isinstance(error, states.Unreadable):
+            self.draws = False
+            return True
+        if not isinstance(error, RuntimeError) or states.is_unreadable():
+            return False
+        if states.is_wanted():
+            states.learn(self.torch, self.device)
+        elif self.draws or self.has_drawn or type(error) is not RuntimeError or (
+                torch_private.of(self.torch).begins_captures):
+            return False
+        self.draws = self.has_drawn = True
+        return True
 
     def _drawing(self):
         """Around runs; makes ahead of them what drawing takes, if they may draw."""

@@ -148,6 +148,7 @@ class States:
         self._seen = 0        # the count as it was last seen
         self._seed = None
         self._drew = False
+        self._foreign = None  # of a run that draws nothing: a token of another capture's, which is set now
 
     def _look(self):
         """Notes what was drawn since the last look; the count."""
@@ -165,6 +166,8 @@ class States:
 
     def save(self):
         """A token of the state now."""
+        if self._foreign is not None:
+            return self.torch.frombuffer(bytearray(self._foreign), dtype=self.torch.uint8)
         value = 0 if self.generator is None else self._look()
         serial = self.base.serial if self._in_base else self.serial
         self.used = True
@@ -178,11 +181,11 @@ class States:
             raise RuntimeError("a random state is set in a capture that was saved outside of it, "
                                "which a replay would not see: set it before the call")
         serial, value = struct.unpack("QQ", data[8:])
+        if self.generator is None:
+            self._foreign = data if serial else None  # nothing is drawn from it, or the run is taken again
+            return
         if serial == 0:
             return  # nothing was drawn there, and nothing will be
-        if self.generator is None:
-            raise RuntimeError("a random state of another capture is set in one that draws no random "
-                               f"numbers: {MEND}")
         self._look()
         if serial == self.serial:
             self._in_base = False
@@ -198,7 +201,10 @@ class States:
 
     def finish(self):
         """The run is about to end, its generators' capture still on. Raises where its replays could
-        not draw what it drew."""
+        not draw what it drew, or would leave another state."""
+        if self._foreign is not None:
+            raise RuntimeError("a random state of another capture is left by one that draws no random "
+                               f"numbers: {MEND}")
         if not self.used or self.generator is None:
             return
         self._look()

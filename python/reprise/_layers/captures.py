@@ -4,6 +4,7 @@
 import contextlib
 import functools
 
+from .._base.collector import clear_frames
 from .._base.tree import flatten
 from .._capture import draws
 from .._grad.fused import main_gradients_aside
@@ -11,7 +12,7 @@ from .._grad.nodes import Aliases
 from .._grad.reached import Open
 from .._reads.reads import is_compiled
 from .._shapes.split import Refused, Split
-from .._call.body import body_of, clear_frames
+from .._call.body import body_of
 from .._call.cpu_values import CpuValues, Pair
 from .._call.kept import Kept
 from .buffers import Buffers
