@@ -3,6 +3,7 @@
 without it: usage: gpu_objects.py [--install] ..."""
 
 import collections
+import copy
 import dataclasses
 import gc
 import importlib
@@ -940,6 +941,99 @@ class MoreThanNumbers(Case):
         self.check(lambda x: (self.net(x), negated(x)), warns="returns a lazy view of an argument")
         kept = negated(full(3, 4, 16))
         self.check(lambda x: (self.net(x), kept))
+
+
+class Optimizers(unittest.TestCase):
+    """train_step(model, optimizer, batch)"""
+
+    def trained(self, call_of, made):
+        """Losses and weights. call_of(step): a generator's next() is a call of the step with pairs that it makes."""
+        torch.manual_seed(0)
+        pairs, losses = [], []
+
+        def pair(kind=torch.optim.AdamW, **options):
+            net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)).cuda()
+            pairs.append((net, kind(net.parameters(), lr=0.01, **options)))
+            return pairs[-1]
+
+        def step(net, optimizer, x, clip=None):
+            optimizer.zero_grad()
+            loss = (net(x) - x).square().mean()
+            loss.backward()
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+            optimizer.step()
+            return loss.detach()
+        step = reprise.graphed(step) if made else step
+        for one in call_of(pair):
+            losses.append(step(*one, torch.randn(4, 8, device="cuda")).item())
+        self.made = step
+        return losses, [p.tolist() for net, _ in pairs for p in net.parameters()]
+
+    def check(self, call_of, shapes, replays):
+        want = self.trained(call_of, False)
+        self.assertEqual(self.trained(call_of, True), want)
+        found = [shape["replays"] for shape in self.made.shapes()]
+        self.assertLessEqual(len(found), shapes, self.made.failures())
+        self.assertGreaterEqual(sum(found), replays)
+
+    def test_one_with_a_schedule(self):
+        for kind, options in ((torch.optim.AdamW, {}), (torch.optim.SGD, {"momentum": 0.9})):
+            def call_of(pair, kind=kind, options=options):
+                net, optimizer = pair(kind, **options)
+                schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9 ** epoch)
+                for _ in range(12):
+                    yield net, optimizer
+                    schedule.step()
+            with self.subTest(kind.__name__):
+                self.check(call_of, 1, 10)
+
+    def test_two_by_turns(self):
+        def call_of(pair):
+            pairs = pair(), pair(torch.optim.SGD, momentum=0.9)
+            for i in range(12):
+                yield pairs[i % 2]
+        self.check(call_of, 2, 9)
+
+    def test_another_for_the_same_net(self):
+        def call_of(pair):
+            net, optimizer = pair()
+            for i in range(12):
+                if i == 6:
+                    optimizer = torch.optim.AdamW(net.parameters(), lr=0.05, weight_decay=0.3)
+                yield net, optimizer
+        self.check(call_of, 2, 5)
+
+    def test_a_checkpoint_in_between(self):
+        def call_of(pair):
+            net, optimizer = pair()
+            for i in range(14):
+                if i == 4:
+                    kept = copy.deepcopy((net.state_dict(), optimizer.state_dict()))
+                if i == 8:
+                    net.load_state_dict(kept[0])
+                    optimizer.load_state_dict(kept[1])
+                yield net, optimizer
+        self.check(call_of, 2, 11)
+
+    def test_numbers_that_change(self):
+        def call_of(pair):
+            net, optimizer = pair()
+            for i in range(12):
+                if i == 4:
+                    optimizer.param_groups[0]["weight_decay"] = 0.5
+                if i == 8:
+                    optimizer.param_groups[0]["betas"] = 0.5, 0.9
+                yield net, optimizer
+        self.check(call_of, 3, 7)
+
+    def test_more_than_it_keeps(self):
+        def call_of(pair):
+            for _ in range(7):
+                one = pair()
+                yield from [one] * 4
+        with self.assertWarnsRegex(UserWarning, "runs without a graph"):
+            self.check(call_of, 4, 8)
 
 
 if __name__ == "__main__":

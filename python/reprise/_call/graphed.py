@@ -660,6 +660,8 @@ class Graphed:
             return (self._run_regiven(args, kwargs),)
         if self._is_fresh():
             return (self._fn(*args, **kwargs),)
+        if self._adopts(leaves, spec, kwargs):
+            return None
         self._drop_freed(key)
         if self._has_failed(key):
             return (self._fn(*args, **kwargs),)
@@ -701,6 +703,14 @@ class Graphed:
         self._fresh += 1
         self._keep(self._stored(key), shape)
         return shape
+
+    def _adopts(self, leaves, spec, kwargs):
+        """Are optimizers among the arguments the callable's own from now on, and were not? The numbers of those are
+        followed, and their counters on the CPU."""
+        found = [(name, leaf) for name, leaf in zip(argument_names(spec, bool(kwargs)), leaves)
+                 if isinstance(leaf, self._torch.optim.Optimizer)]
+        adopted = [self._reads.adopt(leaf, name) for name, leaf in found]
+        return any(adopted)
 
     def _tell_regiven(self):
         if not self._regiven.is_told:

@@ -9,15 +9,19 @@ those in memory that the callable has beside its arguments.
 
 What was found is kept as long as the program has the object, which this does not keep alive. Later calls look
 there again, as the callable's own values are looked at.
+
+A callable adopts its first few optimizers: it takes them for its own, and follows their numbers (hyperparameters.py).
 """
 
 import gc
 import types
 import weakref
 
+from .. import _C
 from .values import Unreadable, Values
 
 MOST_ARGUMENTS = 16    # objects of which is kept what was found
+MOST_ADOPTED = 4       # that a callable keeps
 MOST_LOOKED_AT = 4096  # in the search for a way back to an object
 
 _ENDS = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
@@ -45,6 +49,20 @@ class Arguments:
         self._number_of, self._keep_number = number_of, keep_number
         self._names, self._is_own, self._is_own_object = names, is_own, is_own_object
         self._known = {}  # by id; the last is the one that was called with last
+        self._adopted = {}  # by id
+        self._nothing = None  # what a call of an adopted one looks at: a _C.Reads
+
+    def adopts(self, value):
+        """Is an object the callable's own from now on? Its values are looked at as the callable's are; a call is told
+        by which object it is. False: there are too many."""
+        if len(self._adopted) == MOST_ADOPTED or id(value) in self._adopted:
+            return False
+        self._drop(id(value))
+        self._adopted[id(value)] = value
+        return True
+
+    def _is_adopted(self, value):
+        return self._adopted.get(id(value)) is value
 
     def clear(self):
         for at in list(self._known):
@@ -59,6 +77,8 @@ class Arguments:
     def look(self, value):
         """(token, tensors) of an object: a hashable value, and of each tensor that it brings (tensor, places),
         a place being (kind, owner, key) as in _reads/walk.py. Raises Unreadable."""
+        if self._is_adopted(value):
+            return ("adopted", id(value)), []
         known = self._known.pop(id(value), None)
         if known is None or known.find() is not value:
             known = self._new()
@@ -75,6 +95,8 @@ class Arguments:
 
     def binds_all(self, value):
         """Does an object bring all tensors of the device that it has to each call?"""
+        if self._is_adopted(value):
+            return False
         known = self._known.get(id(value))
         if known is None or known.find() is not value:
             known = self._new()
@@ -83,11 +105,19 @@ class Arguments:
 
     def short(self, value):
         """Of an object that was looked at, what _C.FastCall.know takes; None where it is not kept."""
+        if self._is_adopted(value):
+            return weakref.ref(value), self._looks_at_nothing(), b"adopted %d" % id(value), ()
         known = self._known.get(id(value))
         if known is None or known.find() is not value or not isinstance(known.find, weakref.ref):
             return None
         refs = tuple(ref for ref, _ in known.values.walk.bound)
         return known.find, known.values.handle, b"object %d" % known.token[1], refs
+
+    def _looks_at_nothing(self):
+        if self._nothing is None:
+            self._nothing = _C.Reads(self._torch.Tensor)
+            self._nothing.set([])
+        return self._nothing
 
     def _new(self):
         names = self._names()

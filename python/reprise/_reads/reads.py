@@ -288,6 +288,15 @@ class Reads:
             self._state()  # what code ran is known now
             return self._arguments.look(value)
 
+    def adopt(self, value, name):
+        """Takes such an argument for one of the roots from now on, which it keeps, as long as there are few."""
+        with self._lock:
+            if self._arguments.adopts(value):
+                self.values.roots = [*self.values.roots, (value, name)]
+                self.values.look_again()
+                return True
+            return False
+
     def short(self, value):
         """Of such an argument what _C.FastCall.know takes, or None."""
         with self._lock:
