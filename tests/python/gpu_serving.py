@@ -214,6 +214,17 @@ class Memory(Case):
 class Buckets(Case):
     """Sizes that share a graph."""
 
+    def test_reset_in_between(self):
+        net = Net().cuda()
+        graphed = reprise.graphed(net, buckets={"batch": [1, 2, 4]})
+        with torch.no_grad():
+            for i, rows in enumerate((2, 3, 2, 3, 2, 3, 2, 3)):
+                x = torch.randn(rows, WIDE, device="cuda")
+                self.assertTrue(torch.equal(graphed(x), net(x)))
+                if i == 3:
+                    graphed.reset()
+        self.assertEqual(len(graphed.buckets()), 2)
+
     def check(self, fn, calls, graphs, grad=False, **options):
         graphed = reprise.graphed(fn, **options)
         with torch.set_grad_enabled(grad):

@@ -157,7 +157,7 @@ class Bucketed:
         super().__init__(*given[:-1])
         self._buckets = given[-1]
         self._kinds = {}
-        self._uses = {}  # by the sizes of the dimensions
+        self._padded_uses = {}  # by the sizes of the dimensions
         self._sizes = {}  # by the shapes of a call's tensors: those
 
     def __call__(self, *args, **kwargs):
@@ -250,7 +250,7 @@ class Bucketed:
     def _note(self, call):
         at = tuple((dim.name, n) for dim, n in call.buckets.items())
         self._sizes[call.shapes(self._torch)] = at
-        self._uses.setdefault(at, Use()).note(call.sizes.values(), call.buckets.values())
+        self._padded_uses.setdefault(at, Use()).note(call.sizes.values(), call.buckets.values())
 
     def _forget(self):
         super()._forget()
@@ -273,13 +273,13 @@ class Bucketed:
         facts = []
         for key, made in list(self._shapes.items()):
             at = self._sizes.get(tuple(like[0] for like in key[0][0][1] if type(like) is tuple))
-            more = {} if at is None else {"bucket": dict(at), **self._uses[at].facts()}
+            more = {} if at is None else {"bucket": dict(at), **self._padded_uses[at].facts()}
             more.pop("calls", None)
             facts += [{**part.facts(), **more} for part in made.parts()]
         return facts
 
     def buckets(self):
-        return [{"sizes": dict(at), **use.facts()} for at, use in list(self._uses.items())]
+        return [{"sizes": dict(at), **use.facts()} for at, use in list(self._padded_uses.items())]
 
 
 class Call:
