@@ -1556,5 +1556,77 @@ class Askers(unittest.TestCase):
         self.assertNotIn("of_this", seen[0])
 
 
+class OfOtherCalls(unittest.TestCase):
+    """Tensors that calls of one kind put where calls of another kind read them."""
+
+    def check(self, make, kinds, replays):
+        """make(): a function of (tensor, kind); kinds: of the calls."""
+        torch.manual_seed(0)
+        eager, twin = make(), make()
+        twin.load(eager)
+        made, kept = reprise.graphed(twin), []
+        with torch.no_grad():
+            for kind in kinds:
+                x = torch.randn(2, 8, device="cuda")
+                want = eager(x, kind)
+                self.assertTrue(torch.equal(made(x, kind), want), kind)
+                kept.append(twin.held())
+        self.assertGreaterEqual(sum(shape["replays"] for shape in made.shapes()), replays, made.failures())
+        return made
+
+    def holder(self, put, get):
+        class Model:
+            def __init__(self):
+                self.deep, self.head = torch.nn.Linear(8, 8).cuda(), torch.nn.Linear(8, 8).cuda()
+                self.state, self.listed, self.kept = {}, [None], None
+
+            def load(self, other):
+                self.deep.load_state_dict(other.deep.state_dict())
+                self.head.load_state_dict(other.head.state_dict())
+
+            def held(self):
+                return get(self)
+
+            def __call__(self, x, kind):
+                if kind == "full":
+                    put(self, self.deep(x))
+                return self.head(x) + get(self)
+        return Model
+
+    HOLDERS = {
+        "dict": (lambda m, t: m.state.__setitem__("deep", t), lambda m: m.state["deep"]),
+        "list": (lambda m, t: m.listed.__setitem__(0, t), lambda m: m.listed[0]),
+        "attribute": (lambda m, t: setattr(m, "kept", t), lambda m: m.kept),
+    }
+
+    def test_a_part_that_is_computed_now_and_then(self):
+        for name, how in self.HOLDERS.items():
+            with self.subTest(name):
+                self.check(self.holder(*how), ["full", "part", "part", "part", "part"] * 3, 5)
+
+    def test_the_reader_is_captured_first(self):
+        for name, how in self.HOLDERS.items():
+            with self.subTest(name):
+                self.check(self.holder(*how), ["full", *["part"] * 5, *["full", "part", "part"] * 4], 3)
+
+    def test_one_that_is_another_at_each_call(self):
+        with self.assertWarnsRegex(UserWarning, "another call of it assigned, was another one after each of"):
+            self.check(self.holder(*self.HOLDERS["dict"]), ["full", "part"] * 9, 6)
+
+    def test_a_buffer_that_grows(self):
+        def make():
+            held = [torch.zeros(0, 8, device="cuda")]
+
+            def fn(x, rows):
+                if held[0].shape[0] < rows:
+                    held[0] = torch.empty(rows, 8, device="cuda")
+                work = held[0][:rows]
+                work.copy_(x[:1].expand(rows, 8))
+                return work.sum(0) + x
+            fn.load, fn.held = lambda other: None, lambda: held[0]
+            return fn
+        self.check(make, [2, 2, 2, 5, 5, 2, 2, 5, 2, 9, 2, 5, 9, 2, 5, 9], 4)
+
+
 if __name__ == "__main__":
     unittest.main()

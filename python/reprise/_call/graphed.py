@@ -37,6 +37,7 @@ from .._reads.numbers import MOST_KNOWN, Numbers
 from .._reads.prints import Prints, print_again
 from .._reads.reads import Reads, Unreadable
 from .._reads.walk import is_plain, plain_token
+from .._shapes.assigned import WHY, read_by
 from .._shapes.shape import Shape, replayed
 from .._shapes.split import Refused, Split
 from .answers import ELSEWHERE, Answers, Asked, Told, Written, written
@@ -502,7 +503,9 @@ class Graphed:
             return
         lost, graph = max(((part.graph.info()["lost_bytes"], part.graph) for part in shape.parts()),
                           key=lambda found: found[0])
-        if isinstance(shape, Split) and shape.found is not None and shape.found.are_gone():
+        if shape.assigned.have_moved():
+            text = WHY.format(MOST_STALE)
+        elif isinstance(shape, Split) and shape.found is not None and shape.found.are_gone():
             text = (f"a tensor that its results go back to was another one after each of {MOST_STALE} captures. Pass "
                     "it as an argument, or write into it instead of replacing it")
         else:
@@ -1290,7 +1293,12 @@ class Graphed:
             before.finish()
         self._fast_path.hold(before.effects.keep(lambda: self._watch.tensors))
         self._calls_kept = MOST_CALLS
-        self._reads.leave_out(before.effects.places)
+        if self._reads.leave_out(before.effects.places):
+            for shape in [one for one in self._shapes.values() if isinstance(one, (Shape, Split))]:
+                shape.assigned = read_by(shape.parts(), self._reads.left_out(), shape.assigns)
+            self._fast_path.clear()
+        made.assigns = tuple(before.effects.places)
+        made.assigned = read_by(made.parts(), self._reads.left_out(), made.assigns)
         if isinstance(made, Split):
             made.noted = (before.noted, before.effects.places)
         moved = [t for t, version in zip(outside, versions) if version_of(t) != version]

@@ -24,6 +24,7 @@ from .._capture.once import graph
 from .._capture.record import extents
 from .._effects.effects import Changed, Effects
 from .._reads.walk import is_plain
+from .._shapes.assigned import Assigned
 from .eager import here
 
 MOST_VARIANTS = 8
@@ -313,7 +314,8 @@ class Cuts:
 
     effects = None
     has_given = False
-    given = used = spares = ()  # as of a Shape
+    given = used = spares = assigns = ()  # as of a Shape
+    assigned = Assigned(())
 
     def __init__(self, torch, device, new_cutter, body, tensors):
         if len(extents(tensors)) < len(tensors):

@@ -171,17 +171,23 @@ class Reads:
 
     def leave_out(self, places):
         """Runs change what is at these places: (owner, key) each, or (owner, None) for all that it holds. What
-        they find there tells no calls apart; captures look at it (_effects/effects.py). The number stays."""
+        they find there tells no calls apart; captures look at it (_effects/effects.py). The number stays. Are some of
+        them new?"""
         new = {(id(owner), key): owner for owner, key in places}
         with self._lock:
             left = self.values.left
             if new.keys() <= left.keys():
-                return
+                return False
             left.update(new)
-            if self.values.walk is None:  # the first look will know
-                return
-            self.values.look_again()
-            self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
+            if self.values.walk is not None:  # or the first look will know
+                self.values.look_again()
+                self._numbers.setdefault(tuple(self.values.walk.tokens), self.number)
+            return True
+
+    def left_out(self):
+        """Those places."""
+        with self._lock:
+            return [(owner, key) for (_, key), owner in self.values.left.items()]
 
     def look_at(self, places):
         """What was left out is looked at again."""

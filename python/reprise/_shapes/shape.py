@@ -9,6 +9,7 @@ from .._base.tree import assembled, holds_objects, is_leaf, unflatten
 from .._capture.record import is_alone
 from .._grad.gradients import give, set_aside
 from .._reads.draws import draw_into, given_again
+from .assigned import Assigned
 
 
 class Given:
@@ -44,6 +45,8 @@ class Shape:
     cpu = None  # what its calls do on the CPU ahead of the launch (_call/cpu_values.py)
 
     spares = ()  # parameters whose gradients other graphs of its callable leave, and it does not
+    assigns = ()  # places that its calls change: (owner, key) each
+    assigned = Assigned(())  # those that other calls change, and that it reads
 
     constants = None  # memory of the device that its graph reads what was moved from the CPU in
     waiting = None  # as of Split
@@ -168,7 +171,7 @@ class Shape:
         them: None where a call takes more than that. ways: the index or name of each argument that is no
         tensor; tensor_ways: of each that is one."""
         if self.effects is not None or self.cpu is not None or self.seat is not None or self.lines or self.spares or (
-                self.drawn is not None and self.drawn.borrows):
+                self.assigned or (self.drawn is not None and self.drawn.borrows)):
             return None
         if any(r[0] not in ("output", "value", "again", "argument") for r in self.results):
             return None
@@ -189,7 +192,8 @@ class Shape:
         """Can the fast path replay calls with these tensors by Python, as one that hands over its arguments in
         their order?"""
         follows = self.scalars is None or (self.cpu is not None and self.cpu.places)
-        return self.effects is None and self.seat is None and not (self.lines or self.spares or self.has_given) and (
+        slow = self.lines or self.spares or self.has_given or self.assigned
+        return self.effects is None and self.seat is None and not slow and (
             bool(follows)) and self.takes_in_order(tensors, self.cpu)
 
     def takes_in_order(self, tensors, cpu):
@@ -220,7 +224,7 @@ class Shape:
         """Was memory freed that it uses beside its arguments, or does it use gradients that lie
         elsewhere by now, or leave some that the program pointed elsewhere (`p.grad.data = `)?"""
         return self.graph.is_stale() or self.reads_other_values() or any(True for _ in self.moved()) or (
-            any(grad.data_ptr() != at for grad, at in self.left))
+            any(grad.data_ptr() != at for grad, at in self.left)) or self.assigned.have_moved()
 
     def reads_other_values(self):
         """Did a tensor on the CPU change that it was captured for, and that no key tells of?"""

@@ -28,6 +28,7 @@ from .._grad.gradients import give, set_aside
 from .._grad.left import LeftBehind
 from .._grad.reached import EARLIER, PASSES, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere
 from .._grad.twice import attach
+from .assigned import Assigned
 from .derived import PLACE, of_arguments, of_others
 from .shape import Shape
 
@@ -66,7 +67,8 @@ class Split:
     cpu = constants = None  # as of Shape
     plan = None      # a Plan, once both were captured
     given = ()       # (parameter, None) of each whose gradient a call drops
-    spares = used = ()  # as of a Shape
+    spares = used = assigns = ()  # as of a Shape
+    assigned = Assigned(())
     derived = ()     # a Derived of each leaf of the result that is no result of the graph, in their order
     found = None     # parameters behind the others that no module has (reached.Found)
     offered = -1     # to the fast path: when, by its guards
@@ -409,7 +411,7 @@ class Split:
         order?"""
         if self.once is not None:  # which may have what comes from the CPU behind these
             tensors = [tensors[i] for i in self.once if i < len(tensors)]
-        return self.effects is None and not self.has_given and not self.spares and (
+        return self.effects is None and not (self.has_given or self.spares or self.assigned) and (
             self.forward.takes_in_order(tensors, self.cpu)) and all(part.cpu is None for part in self.parts())
 
     def built(self, leaves, tensors):
@@ -458,7 +460,7 @@ class Split:
 
     def is_stale(self):
         return any(part.is_stale() for part in self.parts()) or self.reads_other_values() or (
-            self.found is not None and self.found.are_gone())
+            self.found is not None and self.found.are_gone()) or self.assigned.have_moved()
 
     def reads_other_values(self):
         return self.cpu is not None and self.cpu.has_changed()
