@@ -2,7 +2,9 @@
 """What calls change of Python state, beside an eager twin, and captures that are refused or fail: on a GPU,
 under install() and without it: usage: gpu_effects.py [--install] ..."""
 
+import argparse
 import array
+import asyncio
 import builtins
 import cProfile
 import collections
@@ -1554,6 +1556,76 @@ class Askers(unittest.TestCase):
         self.assertFalse({"of_other", "of_later"} & run.executed.made)
         self.assertLessEqual({"of_other", "of_later"}, seen[0])
         self.assertNotIn("of_this", seen[0])
+
+
+class OfTheLibrary(unittest.TestCase):
+    """What calls do to objects of Python's own library."""
+
+    def check(self, make, act, tell, calls=6):
+        """act(object): in the call; tell(object): what it shows."""
+        shown = []
+        for wrap in (lambda fn: fn, reprise.graphed):
+            held, seen, net = make(), [], torch.nn.Linear(8, 8).cuda()
+
+            def fn(x, held=held, net=net):
+                act(held)
+                return net(x)
+            fn = wrap(fn)
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for _ in range(calls):
+                    fn(torch.ones(2, 8, device="cuda"))
+                    seen.append(tell(held))
+            shown.append(seen)
+        self.assertEqual(*shown)
+
+    def test_objects(self):
+        def counts(held):
+            held.n = getattr(held, "n", 0) + 1
+
+        def appends(held):
+            held["n"] = held.get("n", 0) + 1
+        for name, make, act, tell in (
+                ("threading.local", threading.local, counts, lambda held: held.n),
+                ("Namespace", argparse.Namespace, counts, lambda held: held.n),
+                ("ChainMap", collections.ChainMap, appends, lambda held: held["n"]),
+                ("Queue", asyncio.Queue, lambda held: held.put_nowait(1), lambda held: held.qsize()),
+                ("Semaphore", lambda: asyncio.Semaphore(0), lambda held: held.release(), lambda held: held._value),
+                ("ExitStack", contextlib.ExitStack, lambda held: held.callback(print), lambda held: len(
+                    held._exit_callbacks))):
+            with self.subTest(name):
+                self.check(make, act, tell)
+
+    def test_threads_with_objects_of_their_own(self):
+        local, net = threading.local(), torch.nn.Linear(8, 8).cuda()
+
+        def fn(x):
+            if not hasattr(local, "scale"):
+                local.scale = torch.full((8,), 2.0, device="cuda")
+            return net(x) * local.scale
+        made, right = reprise.graphed(fn), []
+
+        def work():
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for _ in range(5):
+                    x = torch.randn(2, 8, device="cuda")
+                    right.append(torch.equal(made(x), net(x) * 2))
+        for _ in range(3):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        self.assertEqual(right, [True] * 15)
+
+    def test_hooks_of_all_modules(self):
+        for register in (torch.nn.modules.module.register_module_forward_hook,
+                         torch.nn.modules.module.register_module_forward_pre_hook):
+            seen = []
+            handle = register(lambda *given, seen=seen: seen.append(1))
+            try:
+                self.check(lambda: None, lambda held: None, lambda held, seen=seen: len(seen) % 6)
+            finally:
+                handle.remove()
 
 
 class OfOtherCalls(unittest.TestCase):

@@ -15,13 +15,14 @@ from no_reads import give_none
 from reprise import _C
 from reprise._grad.gradients import Shared
 from reprise._call.graphed import MOST_STALE, Graphed, all_graphed
+from reprise._shapes.assigned import Assigned
 from reprise._shapes.shape import Shape
 
 
 class Part:
     """A shape of one graph."""
 
-    effects, cpu, seat, lines, has_given, given = None, None, None, (), False, ()
+    effects, cpu, seat, lines, has_given, given, assigned = None, None, None, (), False, (), Assigned(())
 
     def __init__(self, number, lost=512):
         self.number = number

@@ -710,9 +710,9 @@ class Graphed:
     def _adopts(self, leaves, spec, kwargs):
         """Are optimizers among the arguments the callable's own from now on, and were not? The numbers of those are
         followed, and their counters on the CPU."""
-        found = [(name, leaf) for name, leaf in zip(argument_names(spec, bool(kwargs)), leaves)
-                 if isinstance(leaf, self._torch.optim.Optimizer)]
-        adopted = [self._reads.adopt(leaf, name) for name, leaf in found]
+        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, self._torch.optim.Optimizer)]
+        names = argument_names(spec, bool(kwargs)) if at else ()
+        adopted = [self._reads.adopt(leaves[i], names[i]) for i in at]
         return any(adopted)
 
     def _tell_regiven(self):

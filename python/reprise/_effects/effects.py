@@ -24,6 +24,7 @@ only, so one attempt that fails is followed by another one at the next call.
 import collections
 import contextlib
 import functools
+import sys
 import types
 
 from .. import _C
@@ -118,6 +119,14 @@ def _kind_of_leaf(torch, leaf):
     return ("value", type(leaf), repr(leaf)) if is_plain(leaf) else ("object", id(leaf))
 
 
+def _hooks_of_all_modules():
+    """What PyTorch calls around each module's forward and backward pass."""
+    module = sys.modules.get("torch.nn.modules.module")
+    names = vars(module).items() if module is not None else ()
+    return [hook for name, held in names if name.startswith("_global_") and name.endswith("_hooks") and
+            isinstance(held, dict) for hook in held.values()]
+
+
 class Effects:
     """The state before a capture, and what its runs do to it.
 
@@ -157,6 +166,8 @@ class Effects:
         if keeps:
             reach.note()
         reach.follow(fn, Path(None, "", "self" if isinstance(fn, (self.torch.nn.Module, types.MethodType)) else "fn"))
+        for hook in _hooks_of_all_modules():
+            reach.follow(hook, Path(None, "", "a hook of all modules"))
         if keeps and Kept.may_be(reach):
             self._kept = Kept(fn, reach)
 

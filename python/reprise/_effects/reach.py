@@ -40,9 +40,20 @@ MOST_ELEMENTS = 10_000   # elements of a container up to which each of them is l
 _OUTSIDE = frozenset(sys.stdlib_module_names) - {"__main__"} | {"reprise", "torch", "triton", "numpy"}
 _OF_TORCH = ("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch._dynamo.eval_frame", "torch.utils.data.",
              "torch.distributions.")
-_LIBRARY = (collections.UserDict, collections.UserList, collections.Counter, types.SimpleNamespace,
+_LIBRARY = (threading.local, collections.UserDict, collections.UserList, collections.Counter, types.SimpleNamespace,
             weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet, threading.Semaphore,
-            threading.Event, threading.Condition, threading.Barrier, queue.Queue, concurrent.futures.Future)
+            threading.Event, threading.Condition, threading.Barrier, queue.Queue, concurrent.futures.Future,
+            collections.ChainMap)
+# Classes of modules that a program may not have imported.
+_NAMED = frozenset(("argparse.Namespace", "asyncio.queues.Queue", "asyncio.locks.Event", "asyncio.locks.Semaphore",
+                    "contextlib.ExitStack", "contextlib.AsyncExitStack"))
+
+
+def _is_of_library(kind):
+    """Is it a class of Python's own library whose objects are looked at as the program's are?"""
+    return issubclass(kind, _LIBRARY) or any(f"{one.__module__}.{one.__qualname__}" in _NAMED for one in kind.__mro__)
+
+
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, types.CodeType,
           type(Ellipsis), type(NotImplemented))
 _EMPTY: tuple[collections.abc.Iterable, ...] = ([], (), {}, set(), "", range(0), {}.values(), {}.items())
@@ -172,7 +183,7 @@ class Reach(_C.Reach):
             return "_container"
         if torch is not None and issubclass(kind, torch.nn.Module):
             return True
-        if _root(module) in _OUTSIDE and not issubclass(kind, _LIBRARY) and not module.startswith(_OF_TORCH):
+        if _root(module) in _OUTSIDE and not _is_of_library(kind) and not module.startswith(_OF_TORCH):
             return None
         return "_object"
 

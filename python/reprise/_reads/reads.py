@@ -187,7 +187,8 @@ class Reads:
     def left_out(self):
         """Those places."""
         with self._lock:
-            return [(owner, key) for (_, key), owner in self.values.left.items()]
+            left = tuple(self.values.left.items())
+        return [(owner, key) for (_, key), owner in left]
 
     def look_at(self, places):
         """What was left out is looked at again."""
