@@ -194,9 +194,10 @@ class Private:
         for name in STATISTICS_NAMES + HISTORY_NAMES[:1] + ("_cuda_memorySnapshot",):
             if _find(torch, f"_C.{name}") is None:
                 self._lacks(STATISTICS, f"torch._C.{name}")
-        # Whose cached() is told to keep nothing; None where it can't be told.
+        # Whose cached() is told to keep nothing; None where it can't be told, or is not there.
         self.parametrize = _find(torch, "nn.utils.parametrize")
-        if not hasattr(self.parametrize, "_cache_enabled"):
+        self.parametrized = None  # of _parametrized
+        if self.parametrize is not None and not hasattr(self.parametrize, "_cache_enabled"):
             self.parametrize = None
             self._lacks(PARAMETRIZED, "torch.nn.utils.parametrize._cache_enabled")
         # What compiled programs make tensors with: faster, and needed by nothing.
@@ -589,7 +590,6 @@ def script_attributes(module):
     return {name: inner.getattr(name) for name in names}
 
 
-@functools.cache
 def _parametrized(torch):
     """A module whose weight is computed at each use, except within cached(). It stays: cached() knows modules by
     their addresses."""
@@ -609,8 +609,8 @@ def parametrized_anew(torch):
     Raises Missing within cached() where PyTorch can't be told."""
     private = of(torch)
     module = private.parametrize
-    if module is None:
-        probe = _parametrized(torch)
+    if PARAMETRIZED in private.off:
+        probe = private.parametrized = private.parametrized or _parametrized(torch)
         if probe.weight is probe.weight:
             private.need(PARAMETRIZED)
     before = getattr(module, "_cache_enabled", 0)
