@@ -4,7 +4,7 @@
  * other work has put out of the processor's caches. But all values of a context lie in one object that
  * never changes, a tree: setting a variable gives the context another one, and so does entering
  * another context. Where a thread has its context, and a context its tree, no interface promises;
- * both places are proved once, on a context made for it (CPython 3.10 to 3.14). Guarded by the GIL.
+ * both places are proved once, on a context made for it (seen in CPython 3.10 to 3.13). Guarded by the GIL.
  */
 #ifndef REPRISE_PYTHON_CONTEXT_H
 #define REPRISE_PYTHON_CONTEXT_H
