@@ -13,6 +13,7 @@ import io
 import operator
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -1880,6 +1881,27 @@ class Effects(unittest.TestCase):
         with mock.patch.object(runs._Askers, "_note", counted), runs.Run(executed, refuses=True):
             getattr(found, "made_" + str(len(found)), None)
         self.assertEqual((len(asked), executed.made), (1, {"made_3"}))
+
+    def test_an_interrupt_leaves_no_lock_held(self):
+        """While this package says what a call is that the interpreter tells of, as the end of a lock's block."""
+        lock, asked, said = threading.Lock(), [], runs._is_harmless
+
+        def interrupted(kind, is_called):
+            if kind is type(lock) and not asked:
+                asked.append(lock.locked())
+                signal.raise_signal(signal.SIGINT)
+            return said(kind, is_called)
+
+        def subject():
+            with lock:
+                pass
+            return lock.locked()
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, handler)
+        with mock.patch.object(runs, "_is_harmless", interrupted):
+            with self.assertRaises(KeyboardInterrupt), runs.Run(runs.Executed(), refuses=True):
+                subject()
+        self.assertEqual((asked, lock.locked()), ([True], False))
 
     def test_a_profiler_goes_on(self):
         seen = []

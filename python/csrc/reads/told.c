@@ -202,6 +202,47 @@ static PyObject *tell_profile(struct told *told, PyObject *const *args, Py_ssize
 
 typedef PyObject *entry(struct told *told, PyObject *const *args, Py_ssize_t count);
 
+static bool is_main_thread(void)
+{
+    PyObject *threading = PyImport_ImportModule("threading");
+    PyObject *main = threading ? PyObject_CallMethod(threading, "main_thread", NULL) : NULL;
+    PyObject *ident = main ? PyObject_GetAttrString(main, "ident") : NULL;
+    bool is_here = ident && PyLong_AsUnsignedLong(ident) == PyThread_get_thread_ident();
+    Py_XDECREF(ident);
+    Py_XDECREF(main);
+    Py_XDECREF(threading);
+    PyErr_Clear();
+    return is_here;
+}
+
+static int raise_kept(void *exception)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)exception), exception);
+    Py_DECREF((PyObject *)exception);
+    return -1;
+}
+
+/* Where Python was asked and raised: an effect is refused in place of the call. Anything else is most
+ * likely of a signal's handler, and is raised behind the call: in place of a lock's __exit__ it would
+ * leave the lock held. Signals come to the main thread alone, which pending calls are of. */
+static PyObject *refused_or_raised_behind(void)
+{
+    if (PyErr_ExceptionMatches(rpp_error_type))
+        return NULL;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace)
+        PyException_SetTraceback(value, trace);
+    if (!is_main_thread() || Py_AddPendingCall(raise_kept, value) != 0) {
+        PyErr_Restore(type, value, trace);
+        return NULL;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    return Py_NewRef(Py_None);
+}
+
 /* The interpreter holds no reference to what it calls, and while Python is asked another thread may end
  * the run. */
 static PyObject *held(PyObject *self, entry *tell, PyObject *const *args, Py_ssize_t count)
@@ -209,7 +250,7 @@ static PyObject *held(PyObject *self, entry *tell, PyObject *const *args, Py_ssi
     PyObject *kept = Py_NewRef(self);
     PyObject *answer = tell((struct told *)kept, args, count);
     Py_DECREF(kept);
-    return answer;
+    return answer ? answer : refused_or_raised_behind();
 }
 
 static PyObject *told_call(PyObject *self, PyObject *const *args, Py_ssize_t count)

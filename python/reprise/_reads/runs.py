@@ -768,7 +768,7 @@ class _Askers:
     NAMES = ("getattr", "hasattr", "id")
 
     def __init__(self):
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the end of a run that garbage is may come while another begins
         self._runs = []  # replaced, never changed: whoever is asked goes through it
         self._noting = set()  # threads: what a note asks for itself is none of a run's
         self._found = {}  # what they stand for
