@@ -4023,3 +4023,55 @@ def module_of_a_function():
     def change(i):
         scaled.__module__ = "other" if values(i) > 2 else here
     return lambda x: scaled(n(x)), change
+
+
+class Posing:
+    """Stands for another object, of whose class it says to be."""
+
+    __class__ = property(lambda self: type(self.of))
+
+    def __init__(self, of):
+        self.of = of
+
+    def __getitem__(self, key):
+        return self.of[key]
+
+    def __call__(self, *args):
+        return self.of(*args)
+
+
+@kind()
+def class_behind_what_poses_as_one():
+    n, some = net(), Posing(float)
+
+    def change(i):
+        some.of = (lambda value: 4.0) if i // 3 == 1 else float
+    return lambda x: n(x) * (some(2) if isinstance(some, (type, types.FunctionType)) else 1.0), change
+
+
+@kind()
+def list_behind_what_poses_as_one():
+    n, some = net(), Posing([1.0])
+
+    def change(i):
+        some.of[0] = 4.0 if i // 3 == 1 else 1.0
+    return lambda x: n(x) * (some[0] if isinstance(some, list) else 1.0), change
+
+
+@kind()
+def dict_behind_what_poses_as_one():
+    n, some = net(), Posing({"scale": 1.0})
+
+    def change(i):
+        some.of["scale"] = 4.0 if i // 3 == 1 else 1.0
+    return lambda x: n(x) * (some["scale"] if isinstance(some, dict) else 1.0), change
+
+
+@kind()
+def signature_beside_an_abstract_class():
+    """On CPython 3.10 it says to be an abstract class itself."""
+    n, some = net(), types.SimpleNamespace(hook=collections.abc.Callable[[int], int], scale=1.0)
+
+    def change(i):
+        some.scale = 4.0 if i // 3 == 1 else 1.0
+    return lambda x: n(x) * (some.scale if some.hook and isinstance(x, collections.abc.Hashable) else 1.0), change

@@ -19,6 +19,11 @@ def is_plain(value):
     return is_plain_type(type(value))
 
 
+def is_class(value):
+    """Is it one? What poses as a class, as list[int] on CPython 3.10, is none."""
+    return issubclass(type(value), type)
+
+
 def is_plain_type(kind):
     return kind in _PLAIN or _is_of_torch(kind)
 

@@ -4,7 +4,7 @@
 import functools
 import gc
 
-from .constants import is_plain
+from .constants import is_class, is_plain
 
 MEMO_TYPE = type(functools.lru_cache(lambda: None))
 _LINK = "_lru_list_elem"  # what a cache with a limit keeps in the place of a result
@@ -34,4 +34,4 @@ def kept_by(memo):
     if entries is not None and not (size and _has_links(entries)):
         found = list(entries.values())
     return [value for value in found if value is not entries and type(value) is not object and not is_plain(value) and (
-        getattr(value, "__module__", None) not in ("functools", None) or not isinstance(value, type))]
+        getattr(value, "__module__", None) not in ("functools", None) or not is_class(value))]

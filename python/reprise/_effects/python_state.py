@@ -24,6 +24,7 @@ import types
 
 from .. import _C
 from .._base import generators
+from .._base.constants import is_class
 from .._base.memos import entries_of
 from .._capture import trackers
 from .growth import Tail, tail_of
@@ -50,7 +51,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type
 def is_plain(value):
     """Is it a value that nobody changes, as a number, or a tuple of such?"""
     kind = type(value)
-    if kind in PLAIN or value is ABSENT or isinstance(value, type):
+    if kind in PLAIN or value is ABSENT or is_class(value):
         return True
     if isinstance(value, (tuple, frozenset)):
         return all(map(is_plain, value))

@@ -19,6 +19,7 @@ import inspect
 import sys
 import types
 
+from .._base.constants import is_class
 from .code import once_for_code
 
 _SETS = frozenset(dis.opmap[name] for name in ("STORE_DEREF", "DELETE_DEREF"))
@@ -60,7 +61,7 @@ def _is_made(method):
         made = cell.cell_contents
     except ValueError:
         return False
-    if not isinstance(made, type):
+    if not is_class(made):
         return False
     codes = [method.__code__, *(code for value in tuple(vars(made).values()) for code in _codes_of(value))]
     return not any(_OWN_CLASS in code.co_freevars and (_OWN_CLASS in _sets(code) or _is_set(code, _OWN_CLASS))
@@ -85,7 +86,7 @@ def _find_around(code, names):
     first, *rest = above.split(".")
     value = names.get(first)
     for part in rest:
-        value = vars(value).get(part) if isinstance(value, type) else None
+        value = vars(value).get(part) if is_class(value) else None
     for outer in _codes_of(value):
         found = _way_to(code, outer)
         if found:

@@ -33,7 +33,7 @@ from contextvars import ContextVar
 
 from .. import _C
 from .._base import torch_private
-from .._base.constants import VIEWS, WRITTEN, is_plain, is_plain_type
+from .._base.constants import VIEWS, WRITTEN, is_class, is_plain, is_plain_type
 from .._base.memos import MEMO_TYPE, kept_by
 from .._capture import trackers
 from . import switches
@@ -512,8 +512,11 @@ class Walk(_C.Walk):
         return next((make for of, make in self._by_base() if issubclass(kind, of)), Walk._object_token)
 
     def _posing(self, value, path):
-        """An object that may say to be of another class than it is."""
-        make = next((make for of, make in self._by_base() if isinstance(value, of)), Walk._object_token)
+        """An object that may say to be of another class than it is. To be of one of Python's own, as list[int] says to be
+        a class on CPython 3.10, makes it none."""
+        kind = type(value)
+        make = next((make for of, make in self._by_base() if issubclass(kind, of) or (
+            _is_of_torch(of) and isinstance(value, of))), Walk._object_token)
         return make(self, value, path)
 
     def _by_base(self):
@@ -614,7 +617,7 @@ class Walk(_C.Walk):
                 continue
             if is_again and self.is_seen(value):
                 continue
-            if callable(value) and not isinstance(value, type):
+            if callable(value) and not is_class(value):
                 self.put(value, getattr(value, "__name__", path))
             elif type(value) is dict and function.__module__ == "functools":  # of singledispatch
                 self.put(value, path)
@@ -1377,7 +1380,7 @@ class Walk(_C.Walk):
         owner = scope.object
         if owner is self.torch.Tensor:
             return {n for n in self.names if not n.startswith("__") and hasattr(owner, n)}
-        if isinstance(owner, type):
+        if is_class(owner):
             return self._overridden(owner, scope.own) | self._maybe
         found = self._look_inherited(type(owner), scope.own) | self._maybe
         if isinstance(owner, self.torch.optim.Optimizer):  # schedules put functions of their own there
@@ -1514,7 +1517,7 @@ def _is_at_home(function):
     first, *names = function.__qualname__.split(".")
     found = function.__globals__.get(first)
     for name in names:
-        found = vars(found).get(name) if isinstance(found, type) else None
+        found = vars(found).get(name) if is_class(found) else None
     return getattr(found, "__func__", found) is function
 
 
@@ -1562,14 +1565,18 @@ def _dict_of(value):
         return None
 
 
+def _is_of_torch(kinds):
+    return isinstance(kinds, type) and kinds.__module__.startswith("torch")
+
+
 def _has_classes(members):
-    return any(isinstance(member, type) for member in members)
+    return any(map(is_class, members))
 
 
 def _is_simple_to_compare(value):
     """Without running code of the program's?"""
     kind = type(value)
-    return is_plain(value) or (isinstance(value, type) and kind.__hash__ is type.__hash__ and
+    return is_plain(value) or (is_class(value) and kind.__hash__ is type.__hash__ and
                                kind.__eq__ is type.__eq__)
 
 
