@@ -273,12 +273,25 @@ bool rpp_has_dict_ahead(PyTypeObject *type)
     return PyType_GetFlags(type) & MANAGED_DICT;
 }
 
+/* Of an object whose dict lies behind its other words, as all have it until CPython 3.10. */
+static const uint64_t *word_of_dict_behind(PyObject *object)
+{
+    PyObject *said = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__dictoffset__");
+    Py_ssize_t offset = said ? PyLong_AsSsize_t(said) : 0;
+    Py_XDECREF(said);
+    PyErr_Clear();
+    return offset > 0 && offset % (Py_ssize_t)sizeof(uint64_t) == 0
+               ? words_of(object) + (size_t)offset / sizeof(uint64_t)
+               : NULL;
+}
+
 const uint64_t *rpp_word_of_dict(PyObject *object)
 {
     if (Py_TYPE(object) == python.function)
         return python.attributes_at ? words_of(object) + python.attributes_at : NULL;
     enum { DICT_WORD = -3 };
-    return rpp_has_dict_ahead(Py_TYPE(object)) ? words_of(object) + DICT_WORD : NULL;
+    return rpp_has_dict_ahead(Py_TYPE(object)) ? words_of(object) + DICT_WORD
+                                               : word_of_dict_behind(object);
 }
 
 const uint64_t *rpp_word_of_number(const PyObject *ask)
