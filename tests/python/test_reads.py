@@ -79,6 +79,57 @@ class Looks(unittest.TestCase):
             names.clear()
             self.assertEqual(len(self.reads.changed()), 3)
 
+    def test_a_dict_that_is_written_beside_what_is_read(self):
+        """By all owners of it, some of whose keys it has not. What looking at each value says is right."""
+        class Value:
+            pass
+        way, chance, kept = marks.way_for("container"), random.Random(7), [Value() for _ in range(3)]
+        values = [lambda: 1000 + chance.randrange(2), lambda: float(chance.randrange(2)), lambda: kept[chance.randrange(3)],
+                  lambda: "".join(["te", chance.choice("xy")]), Value, lambda: None]
+
+        def known(value):
+            return value if value is None or type(value) is not Value or chance.random() < 0.5 else weakref.ref(value)
+
+        def owners(names):
+            asked = [chance.sample("abcdefgh", chance.randrange(1, 6)) for _ in range(3)]
+            found = [(NAMES, tuple(keys), tuple(known(names[k]) if k in names else _C.absent for k in keys))
+                     for keys in asked]
+            if chance.random() < 0.2:
+                found.append((ITEMS, tuple(names), tuple(map(known, names.values()))))
+            return found
+        said = [0, 0]
+        for turn in range(300):
+            names = {chance.choice("abcdefgh"): chance.choice(values)() for _ in range(5)}
+            found, by_value = owners(names), _C.Reads(object)
+            self.reads.set([(kind, way, names, keys, some) for kind, keys, some in found])
+            by_value.set([(kind, 0, names, keys, some) for kind, keys, some in found])
+            self.assertTrue(self.reads.holds() and by_value.holds())
+            for step in range(40):
+                key = chance.choice("xyz" if chance.random() < 0.8 else "abcdefgh")
+                how = chance.random()
+                if how < 0.7:
+                    names[key] = chance.choice(values)()
+                elif how < 0.8:
+                    names[key] = names.pop(key, None)
+                elif how < 0.9 and names:
+                    names[next(iter(names))] = names[next(iter(names))]
+                else:
+                    names.pop(key, None)
+                held = by_value.holds()
+                self.assertEqual(self.reads.holds(), held, (turn, step))
+                said[held] += 1
+                if held:
+                    continue
+                changes = by_value.changed()
+                self.assertEqual(self.reads.changed(), changes)
+                if any(entry < 0 for _, entry, _ in changes):
+                    break
+                for which, entry, value in changes:
+                    by_value.accept(which, entry, value)
+                    self.reads.accept(which, entry, value)
+                del changes, value
+        self.assertGreater(min(said), 500, said)
+
     def test_equal_values_are_the_same_ones(self):
         names = {"a": 1000.5, "b": 10 ** 30, "c": "text", "d": b"bytes"}
         for way in (0, marks.way_for("container")):
@@ -798,11 +849,31 @@ class Names(unittest.TestCase):
 
 
 class Marks(unittest.TestCase):
-    @unittest.skipUnless(sys.version_info < (3, 13), "whether watchers see all is found out")
     def test_how_dicts_tell(self):
         want = marks.BY_WATCHER if sys.version_info >= (3, 12) else marks.BY_TAG
         for kind in marks._KINDS:
             self.assertEqual(marks.way_for(kind), want, kind)
+
+    @unittest.skipUnless(sys.version_info >= (3, 13), "values do not lie in instances")
+    def test_a_dict_that_is_given_a_table_is_as_it_was(self):
+        class Owner:
+            def __init__(self):
+                self.a, self.b, self.c = [1], 2, "three"
+        marks.way_for("instance")
+        for _ in range(50):
+            owner = Owner()
+            names, before = vars(owner), list(vars(owner).items())
+            walked = iter(names.items())
+            found = [next(walked)]
+            reads = _C.Reads(object)
+            reads.set([(NAMES, marks.BY_WATCHER, names, ("a", "d"), (owner.a, _C.absent))])
+            self.assertTrue(reads.holds())
+            self.assertEqual(found + list(walked), before)
+            self.assertIs(vars(owner), names)
+            self.assertEqual((list(names.items()), owner.a is names["a"], owner.c), (before, True, "three"))
+            owner.a = [1]
+            self.assertFalse(reads.holds())
+            self.assertIs(owner.a, names["a"])
 
     def test_a_way_that_misses_a_write_is_not_proved(self):
         """Where the dict is another one than is written to, as with values that lie in the instance."""

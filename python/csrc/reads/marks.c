@@ -118,8 +118,64 @@ void rpp_marks_prepare(void)
         PyErr_Clear();
 }
 
+/* ---- Dicts whose values lie elsewhere --------------------------------------------------------- */
+
+enum { VALUES_WORD = 5 }; /* of a dict, behind its head, its counts and its keys */
+
+static bool gives_tables;
+
+static bool has_values_elsewhere(const PyObject *dict)
+{
+    return ((const uint64_t *)(const void *)dict)[VALUES_WORD] != 0;
+}
+
+static PyObject *last_key(PyObject *dict)
+{
+    PyObject *key = NULL;
+    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, NULL);)
+        continue;
+    return key;
+}
+
+/* Takes the last item of a dict out and puts it back, whereupon it has a table of its own. No code
+ * of the program's runs meanwhile. */
+static void give_table(PyObject *dict)
+{
+    PyObject *key = PyDict_CheckExact(dict) ? last_key(dict) : NULL;
+    if (!key || !PyUnicode_CheckExact(key))
+        return;
+    PyObject *item = PyObject_CallMethod(dict, "popitem", NULL);
+    if (item && PyDict_SetItem(dict, PyTuple_GetItem(item, 0), PyTuple_GetItem(item, 1)) != 0)
+        PyErr_WriteUnraisable(dict);
+    Py_XDECREF(item);
+    PyErr_Clear();
+}
+
+/* give_tables(object): an instance whose dict has its values in the object. Are marked dicts given
+ * tables from now on? */
+PyObject *rpp_give_tables(PyObject *module, PyObject *object)
+{
+    rpp_assert_gil();
+    (void)module;
+    PyObject *dict = PyObject_GenericGetDict(object, NULL), *plain = PyDict_New();
+    bool is_known = dict && plain && PyDict_SetItem(plain, Py_None, Py_None) == 0 &&
+                    has_values_elsewhere(dict) && !has_values_elsewhere(plain);
+    if (is_known)
+        give_table(dict);
+    gives_tables = is_known && !has_values_elsewhere(dict);
+    Py_XDECREF(dict);
+    Py_XDECREF(plain);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(gives_tables);
+}
+
 static struct rpp_mark *create(PyObject *dict)
 {
+    if (gives_tables && has_values_elsewhere(dict)) {
+        give_table(dict);
+        if (has_values_elsewhere(dict)) /* of an instance without attributes yet */
+            return NULL;
+    }
+
     struct rpp_mark *mark = PyMem_Calloc(1, sizeof *mark);
     if (!mark)
         return NULL;

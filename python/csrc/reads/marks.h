@@ -7,7 +7,8 @@
  *                      knows by hash which keys matter: a loop variable in a module's globals moves
  *                      nothing. All marks that moved are counted, so that one comparison does for
  *                      all dicts, and which ones did last is known, so that a dict that others read
- *                      costs a search
+ *                      costs a search. From CPython 3.13 on what is stored to an instance is told where
+ *                      its dict has a table of its own: a dict is given one as it is marked
  *     RPP_BY_TAG       a word in the dict is another one after each change (until CPython 3.11)
  *
  * Where neither was proved (_reads/marks.py does, for each kind of owner) values are compared. The
@@ -69,14 +70,20 @@ void rpp_mark_keep(struct rpp_mark *mark); /* for one user more, who drops it; N
 void rpp_mark_drop(struct rpp_mark *mark); /* likewise */
 
 /* What changes with a dict of an interpreter for which _reads/marks.py proved it. */
+static inline const uint64_t *rpp_dict_tag_at(const void *dict)
+{
+    return (const uint64_t *)dict + 3; /* behind the object's head and the count of items */
+}
+
 static inline uint64_t rpp_dict_tag(const void *dict)
 {
-    return ((const uint64_t *)dict)[3]; /* behind the object's head and the count of items */
+    return *rpp_dict_tag_at(dict);
 }
 
 /* Asks the interpreter for a watcher. */
 void rpp_marks_prepare(void);
 
+PyObject *rpp_give_tables(PyObject *module, PyObject *object);
 /* The word that _reads/marks.py proves to change with a dict. */
 PyObject *rpp_dict_tag_of(PyObject *module, PyObject *dict);
 

@@ -3,8 +3,8 @@
 or by looking at the values (csrc/reads/marks.h).
 
 Which way holds differs by interpreter and by what the dict belongs to: CPython 3.13 stores to instances
-without telling watchers, where 3.12 tells them. So each kind of owner is proved once: something is
-written to one in each manner there is, and each time the way has to notice.
+without telling watchers, where 3.12 tells them, unless the dict has a table of its own. So each kind of owner is
+proved once: something is written to one in each manner there is, and each time the way has to notice.
 """
 
 import functools
@@ -98,8 +98,11 @@ def _proves(way, make):
 @functools.lru_cache(maxsize=None)
 def way_for(kind):
     """The cheapest way that holds for dicts of a kind: "instance", "class", "globals", "container"."""
-    ways = [BY_WATCHER] if sys.version_info >= (3, 12) else [BY_TAG]
-    for way in ways:
-        if all(_proves(way, make) for make in _KINDS[kind]):
-            return way
+    way = BY_WATCHER if sys.version_info >= (3, 12) else BY_TAG
+    if _is_proved(way, kind) or (way == BY_WATCHER and _C.give_tables(_Plain()) and _is_proved(way, kind)):
+        return way
     return BY_VALUE
+
+
+def _is_proved(way, kind):
+    return all(_proves(way, make) for make in _KINDS[kind])
