@@ -6,6 +6,7 @@
 #include "reads/containers.h"
 #include "reads/context.h"
 #include "reads/descriptors.h"
+#include "reads/entries.h"
 #include "reads/functions.h"
 #include "reads/layouts.h"
 #include "reads/marks.h"
@@ -50,6 +51,7 @@ struct owner {
     struct rpp_tensor_place place;
     uint64_t form;  /* of a TENSOR: sizes, strides, and whether it wants a gradient */
     size_t word_at; /* one more than the number of its first word; 0: it has none */
+    size_t tag_at;  /* likewise of its tag, RPP_BY_TAG */
     size_t head_at; /* likewise of a LIST and a SET, which have words of containers */
     size_t member_at, head_count, member_count; /* of these: the number of the first, and counts */
     PyObject *kept;                             /* likewise: the members that those words name */
@@ -59,16 +61,25 @@ struct owner {
     enum group group; /* which words are its own */
 };
 
+/* A dict that programs write other keys to. */
+struct written {
+    struct rpp_entries *entries; /* NULL: keys are asked for one by one */
+    unsigned noted;              /* how often */
+};
+
 /* Owners as they were set at once. A look holds them: what runs meanwhile may set others. */
 struct owners {
     size_t users, count, always_count;
-    size_t *always; /* which are looked at in each call, or have a tag */
+    size_t *always;                                 /* which are looked at in each call */
     struct rpp_words words[GROUPS], heads, members; /* of containers the latter (containers.h) */
-    struct rpp_marked marked;                       /* owners RPP_BY_WATCHER */
-    uint64_t seen;                        /* rpp_mark_changes when those with marks held */
-    uint64_t functions_seen;              /* rpp_function_changes when functions did */
-    uint64_t told_seen[GROUPS];           /* rpp_told_changes when those words held */
-    bool has_variables;                   /* that are told of */
+    struct rpp_words tags;      /* of dicts that have some, as they were when these held */
+    size_t *tagged;             /* whose those are, in the order of the list */
+    struct written *written;    /* likewise; NULL: none is */
+    struct rpp_marked marked;   /* owners RPP_BY_WATCHER */
+    uint64_t seen;              /* rpp_mark_changes when those with marks held */
+    uint64_t functions_seen;    /* rpp_function_changes when functions did */
+    uint64_t told_seen[GROUPS]; /* rpp_told_changes when those words held */
+    bool has_variables;         /* that are told of */
     struct rpp_context_seen context_seen; /* when these held */
     struct owner list[];
 };
@@ -564,6 +575,15 @@ static void release_owner(const struct owner *owner)
     Py_XDECREF(owner->values);
 }
 
+/* Known values that these borrow are about to be others. */
+static void forget_entries(struct owners *owners)
+{
+    for (size_t i = 0; owners->written && i < owners->tags.count; i++)
+        rpp_entries_drop(owners->written[i].entries);
+    PyMem_Free(owners->written);
+    owners->written = NULL;
+}
+
 static void release(struct owners *owners)
 {
     if (!owners || --owners->users)
@@ -571,6 +591,9 @@ static void release(struct owners *owners)
     for (size_t i = 0; i < owners->count; i++)
         release_owner(&owners->list[i]);
     PyMem_Free(owners->always);
+    forget_entries(owners);
+    PyMem_Free(owners->tagged);
+    rpp_words_drop(&owners->tags);
     for (size_t g = 0; g < GROUPS; g++)
         rpp_words_drop(&owners->words[g]);
     rpp_words_drop(&owners->heads);
@@ -617,6 +640,95 @@ static bool containers_hold(const struct reads *reads, struct owners *owners)
             return false;
         if (!take_words(owners, owner))
             leave_words(owners, owner);
+    }
+    return true;
+}
+
+/* The owners of one dict, which lie side by side among the tags. */
+struct run {
+    PyObject *dict;
+    size_t first, count;
+};
+
+static struct run run_at(const struct owners *owners, size_t place)
+{
+    const struct rpp_words *tags = &owners->tags;
+    struct run run = {owners->list[owners->tagged[place]].object, place, 1};
+    for (; run.first && tags->list[run.first - 1].at == tags->list[place].at; run.first--)
+        run.count++;
+    while (run.first + run.count < tags->count &&
+           tags->list[run.first + run.count].at == tags->list[place].at)
+        run.count++;
+    return run;
+}
+
+static struct owner *owner_of(struct owners *owners, const struct run *run, size_t i)
+{
+    return &owners->list[owners->tagged[run->first + i]];
+}
+
+/* Is it less to go through a dict than to ask for the keys that are read there? */
+static bool has_few_entries(struct owners *owners, const struct run *run)
+{
+    enum { ENTRIES_A_KEY = 6 };
+    size_t keys = 0;
+    for (size_t i = 0; i < run->count; i++)
+        keys += value_count(owner_of(owners, run, i));
+    return (size_t)PyDict_Size(run->dict) <= ENTRIES_A_KEY * keys;
+}
+
+/* Notes the entries of a dict whose owners hold: it is written to, and will be again. One whose values
+ * that matter are other objects each time is asked for its keys in the end. */
+static void note_entries(struct owners *owners, const struct run *run)
+{
+    enum { MOST_OWNERS = 16, MOST_TIMES = 8 };
+    struct rpp_known known[MOST_OWNERS];
+    if (!owners->written)
+        owners->written = PyMem_Calloc(owners->tags.count, sizeof *owners->written);
+    if (!owners->written)
+        return;
+    struct written *written = &owners->written[run->first];
+    rpp_entries_drop(written->entries);
+    written->entries = NULL;
+    if (run->count > MOST_OWNERS || written->noted == MOST_TIMES || !has_few_entries(owners, run))
+        return;
+    for (size_t i = 0; i < run->count; i++) {
+        const struct owner *owner = owner_of(owners, run, i);
+        known[i] = (struct rpp_known){owner->kind == NAMES ? owner->keys : NULL, owner->values};
+    }
+    written->entries = rpp_entries_take(run->dict, known, run->count);
+    written->noted++;
+}
+
+/* A dict that has another tag may still hold: another key of it was set. */
+static bool run_holds(const struct reads *reads, struct owners *owners, const struct run *run)
+{
+    uint64_t tag = rpp_dict_tag(run->dict);
+    const struct rpp_entries *entries =
+        owners->written ? owners->written[run->first].entries : NULL;
+    bool held = entries && rpp_entries_hold(entries, run->dict);
+    for (size_t i = 0; i < run->count; i++) {
+        struct owner *owner = owner_of(owners, run, i);
+        if (held)
+            owner->seen = tag;
+        else if (!look_at(reads, owner, 0, NULL))
+            return false;
+    }
+    for (size_t i = 0; i < run->count; i++)
+        owners->tags.list[run->first + i].value = owner_of(owners, run, i)->seen;
+    if (!held)
+        note_entries(owners, run);
+    return true;
+}
+
+static bool tags_hold(const struct reads *reads, struct owners *owners)
+{
+    const struct rpp_words *tags = &owners->tags;
+    for (size_t i = rpp_words_next(tags, 0); i < tags->count;) {
+        struct run run = run_at(owners, i);
+        if (!run_holds(reads, owners, &run))
+            return false;
+        i = rpp_words_next(tags, run.first + run.count);
     }
     return true;
 }
@@ -672,6 +784,14 @@ static void find_marked(struct owners *owners)
     rpp_marked_settle(&owners->marked);
 }
 
+/* Whose tag is which in the list. */
+static void find_tagged(struct owners *owners)
+{
+    for (size_t i = 0; i < owners->count; i++)
+        if (owners->list[i].tag_at)
+            owners->tagged[owners->tags.places[owners->list[i].tag_at - 1]] = i;
+}
+
 static bool all_marked_hold(const struct reads *reads, struct owners *owners)
 {
     for (size_t i = 0; i < owners->count; i++)
@@ -705,7 +825,8 @@ static bool all_hold(const struct reads *reads, struct owners *owners)
 {
     if (!words_hold(reads, owners, EACH_CALL) || !told_words_hold(reads, owners, OF_INSTANCES) ||
         !told_words_hold(reads, owners, OF_NAMES) || !functions_hold(reads, owners) ||
-        !containers_hold(reads, owners) || !variables_hold(reads, owners))
+        !containers_hold(reads, owners) || !variables_hold(reads, owners) ||
+        !tags_hold(reads, owners))
         return false;
     for (size_t i = 0; i < owners->always_count; i++)
         if (!look_at(reads, &owners->list[owners->always[i]], 0, NULL))
@@ -776,6 +897,7 @@ static PyObject *reads_accept(PyObject *self, PyObject *args)
         (size_t)entry >= value_count(&reads->owners->list[which]))
         return PyErr_Format(PyExc_IndexError, "there is no such owner or entry");
     struct owner *owner = &reads->owners->list[which];
+    forget_entries(reads->owners);
     PyObject *values = PySequence_List(owner->values), *tuple = NULL;
     if (values && PyList_SetItem(values, entry, Py_NewRef(value)) == 0)
         tuple = PyList_AsTuple(values);
@@ -866,14 +988,17 @@ static struct owners *make_owners(size_t room)
 {
     struct owners *owners = PyMem_Calloc(1, sizeof *owners + room * sizeof *owners->list);
     size_t *always = PyMem_Calloc(room + 1, sizeof *always);
-    if (!owners || !always) {
+    size_t *tagged = PyMem_Calloc(room + 1, sizeof *tagged);
+    if (!owners || !always || !tagged) {
         PyMem_Free(owners);
         PyMem_Free(always);
+        PyMem_Free(tagged);
         PyErr_NoMemory();
         return NULL;
     }
     owners->users = 1;
     owners->always = always;
+    owners->tagged = tagged;
     return owners;
 }
 
@@ -891,8 +1016,11 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
             release(owners);
             return false;
         }
-        if (owner->way != RPP_BY_WATCHER && !is_told(owners, owner) &&
-            !add_words(owners, owner, &types) && !take_words(owners, owner))
+        if (owner->way == RPP_BY_TAG)
+            owner->tag_at =
+                rpp_words_add(&owners->tags, rpp_dict_tag_at(owner->object), owner->seen) + 1;
+        else if (owner->way != RPP_BY_WATCHER && !is_told(owners, owner) &&
+                 !add_words(owners, owner, &types) && !take_words(owners, owner))
             owners->always[owners->always_count++] = owners->count;
     }
     find_marked(owners);
@@ -901,6 +1029,8 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
         rpp_words_settle(&owners->words[g]);
     rpp_words_settle(&owners->heads);
     rpp_words_settle(&owners->members);
+    rpp_words_settle(&owners->tags);
+    find_tagged(owners);
     return true;
 }
 
@@ -911,7 +1041,8 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
     struct owners *owners = make_owners(count);
     if (!owners)
         return NULL;
-    bool has_room = rpp_words_reserve(&owners->words[EACH_CALL], count * RPP_FUNCTION_PARTS);
+    bool has_room = rpp_words_reserve(&owners->words[EACH_CALL], count * RPP_FUNCTION_PARTS) &&
+                    rpp_words_reserve(&owners->tags, count);
     for (enum group g = EACH_CALL + 1; has_room && g < GROUPS; g++) {
         has_room = rpp_words_reserve(&owners->words[g], count);
         owners->told_seen[g] = rpp_told_changes[told_of[g]];
@@ -962,7 +1093,8 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     if (!made)
         return NULL;
     bool has_room = rpp_words_copy(&made->heads, &from->heads, 0) &&
-                    rpp_words_copy(&made->members, &from->members, 0);
+                    rpp_words_copy(&made->members, &from->members, 0) &&
+                    rpp_words_copy(&made->tags, &from->tags, more);
     for (size_t g = 0; has_room && g < GROUPS; g++)
         has_room = rpp_words_copy(&made->words[g], &from->words[g],
                                   g == EACH_CALL ? more * RPP_FUNCTION_PARTS : more);
@@ -982,6 +1114,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     for (size_t i = 0; i < made->count; i++)
         keep_owner(&made->list[i]);
     find_marked(made);
+    find_tagged(made);
     return made;
 }
 
@@ -1048,6 +1181,11 @@ static PyObject *reads_replace(PyObject *self, PyObject *args)
         leave_words(reads->owners, place);
     struct owner gone = fits ? *place : made;
     if (fits) {
+        made.tag_at = place->tag_at;
+        forget_entries(reads->owners);
+        if (made.tag_at)
+            *rpp_words_at(&reads->owners->tags, made.tag_at - 1) =
+                (struct rpp_word){rpp_dict_tag_at(made.object), made.seen};
         *place = made;
         find_marked(reads->owners);
         see_none(reads->owners);
@@ -1071,8 +1209,9 @@ static PyObject *reads_words(PyObject *self, PyObject *unused)
 {
     (void)unused;
     const struct owners *owners = ((struct reads *)self)->owners;
-    return PyLong_FromSize_t(
-        owners ? owners->words[EACH_CALL].count + owners->heads.count + owners->members.count : 0);
+    return PyLong_FromSize_t(owners ? owners->words[EACH_CALL].count + owners->heads.count +
+                                          owners->members.count + owners->tags.count
+                                    : 0);
 }
 
 /* ---- The type ------------------------------------------------------------------------------ */

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#include "reads/entries.h"
+
+struct entry {
+    PyObject *key;
+    PyObject *known; /* borrowed, but for what is plain; NULL: it does not matter */
+    bool is_kept;
+};
+
+struct rpp_entries {
+    size_t count;
+    struct entry list[];
+};
+
+static PyObject *led_to(PyObject *known)
+{
+    return PyWeakref_CheckRefExact(known) ? PyWeakref_GetObject(known) : known;
+}
+
+static bool is_plain(PyObject *value)
+{
+    return PyFloat_CheckExact(value) || PyLong_CheckExact(value) || PyUnicode_CheckExact(value) ||
+           PyBytes_CheckExact(value);
+}
+
+static bool is_same_text(PyObject *a, PyObject *b)
+{
+    return a == b || (PyUnicode_CheckExact(a) && PyUnicode_Compare(a, b) == 0);
+}
+
+/* What is known of this key's value; NULL: nothing. */
+static PyObject *known_of(PyObject *key, size_t at, const struct rpp_known *known)
+{
+    if (!known->keys)
+        return PyTuple_GetItem(known->values, (Py_ssize_t)at);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(known->keys); i++)
+        if (is_same_text(PyTuple_GetItem(known->keys, i), key))
+            return PyTuple_GetItem(known->values, i);
+    return NULL;
+}
+
+/* Notes what is known of a value, by which it is compared from now on. Another object that is an
+ * equal number or text is kept itself. */
+static void note(struct entry *entry, PyObject *value, PyObject *known)
+{
+    if (!known || entry->is_kept)
+        return;
+    entry->is_kept = known != value && led_to(known) != value && is_plain(value);
+    entry->known = entry->is_kept ? Py_NewRef(value) : known;
+}
+
+struct rpp_entries *rpp_entries_take(PyObject *dict, const struct rpp_known *known, size_t count)
+{
+    rpp_assert_gil();
+    PyObject *key, *value;
+    size_t room = (size_t)PyDict_Size(dict);
+    struct rpp_entries *made = PyMem_Calloc(1, sizeof *made + room * sizeof *made->list);
+    for (Py_ssize_t at = 0; made && PyDict_Next(dict, &at, &key, &value);) {
+        if (!PyUnicode_CheckExact(key)) {
+            rpp_entries_drop(made);
+            return NULL;
+        }
+        struct entry *entry = &made->list[made->count];
+        entry->key = Py_NewRef(key);
+        for (size_t i = 0; i < count; i++)
+            note(entry, value, known_of(key, made->count, &known[i]));
+        made->count++;
+    }
+    if (made && !rpp_entries_hold(made, dict)) {
+        rpp_entries_drop(made);
+        return NULL;
+    }
+    return made;
+}
+
+bool rpp_entries_hold(const struct rpp_entries *entries, PyObject *dict)
+{
+    rpp_assert_gil();
+    PyObject *key, *value;
+    if ((size_t)PyDict_Size(dict) != entries->count)
+        return false;
+    const struct entry *entry = entries->list;
+    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value); entry++)
+        if (key != entry->key || (entry->known && entry->known != value &&
+                                  (value == Py_None || led_to(entry->known) != value)))
+            return false;
+    return true;
+}
+
+void rpp_entries_drop(struct rpp_entries *entries)
+{
+    rpp_assert_gil();
+    for (size_t i = 0; entries && i < entries->count; i++) {
+        Py_DECREF(entries->list[i].key);
+        if (entries->list[i].is_kept)
+            Py_DECREF(entries->list[i].known);
+    }
+    PyMem_Free(entries);
+}
