@@ -3,11 +3,11 @@
 
 struct entry {
     PyObject *key;
-    PyObject *known; /* borrowed, but for what is plain; NULL: it does not matter */
-    bool is_kept;
+    PyObject *known; /* borrowed, or among those that are kept; NULL: it does not matter */
 };
 
 struct rpp_entries {
+    PyObject *kept; /* a list of numbers and texts */
     size_t count;
     struct entry list[];
 };
@@ -41,12 +41,14 @@ static PyObject *known_of(PyObject *key, size_t at, const struct rpp_known *know
 
 /* Notes what is known of a value, by which it is compared from now on. Another object that is an
  * equal number or text is kept itself. */
-static void note(struct entry *entry, PyObject *value, PyObject *known)
+static void note(const struct rpp_entries *entries, struct entry *entry, PyObject *value,
+                 PyObject *known)
 {
-    if (!known || entry->is_kept)
-        return;
-    entry->is_kept = known != value && led_to(known) != value && is_plain(value);
-    entry->known = entry->is_kept ? Py_NewRef(value) : known;
+    bool is_itself = known == value || (known && led_to(known) == value);
+    if (known && !is_itself && is_plain(value) && PyList_Append(entries->kept, value) == 0)
+        known = value;
+    if (known)
+        entry->known = known;
 }
 
 struct rpp_entries *rpp_entries_take(PyObject *dict, const struct rpp_known *known, size_t count)
@@ -55,6 +57,11 @@ struct rpp_entries *rpp_entries_take(PyObject *dict, const struct rpp_known *kno
     PyObject *key, *value;
     size_t room = (size_t)PyDict_Size(dict);
     struct rpp_entries *made = PyMem_Calloc(1, sizeof *made + room * sizeof *made->list);
+    if (made && !(made->kept = PyList_New(0))) {
+        rpp_entries_drop(made);
+        PyErr_Clear();
+        return NULL;
+    }
     for (Py_ssize_t at = 0; made && PyDict_Next(dict, &at, &key, &value);) {
         if (!PyUnicode_CheckExact(key)) {
             rpp_entries_drop(made);
@@ -63,9 +70,10 @@ struct rpp_entries *rpp_entries_take(PyObject *dict, const struct rpp_known *kno
         struct entry *entry = &made->list[made->count];
         entry->key = Py_NewRef(key);
         for (size_t i = 0; i < count; i++)
-            note(entry, value, known_of(key, made->count, &known[i]));
+            note(made, entry, value, known_of(key, made->count, &known[i]));
         made->count++;
     }
+    PyErr_Clear();
     if (made && !rpp_entries_hold(made, dict)) {
         rpp_entries_drop(made);
         return NULL;
@@ -90,10 +98,10 @@ bool rpp_entries_hold(const struct rpp_entries *entries, PyObject *dict)
 void rpp_entries_drop(struct rpp_entries *entries)
 {
     rpp_assert_gil();
-    for (size_t i = 0; entries && i < entries->count; i++) {
+    if (!entries)
+        return;
+    for (size_t i = 0; i < entries->count; i++)
         Py_DECREF(entries->list[i].key);
-        if (entries->list[i].is_kept)
-            Py_DECREF(entries->list[i].known);
-    }
+    Py_XDECREF(entries->kept);
     PyMem_Free(entries);
 }

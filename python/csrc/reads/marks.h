@@ -75,6 +75,11 @@ static inline const uint64_t *rpp_dict_tag_at(const void *dict)
     return (const uint64_t *)dict + 3; /* behind the object's head and the count of items */
 }
 
+static inline PyObject *rpp_dict_of_tag(const uint64_t *tag)
+{
+    return (PyObject *)(uintptr_t)(tag - 3);
+}
+
 static inline uint64_t rpp_dict_tag(const void *dict)
 {
     return *rpp_dict_tag_at(dict);

@@ -652,14 +652,14 @@ struct run {
 
 static struct run run_at(const struct owners *owners, size_t place)
 {
-    const struct rpp_words *tags = &owners->tags;
-    struct run run = {owners->list[owners->tagged[place]].object, place, 1};
-    for (; run.first && tags->list[run.first - 1].at == tags->list[place].at; run.first--)
-        run.count++;
-    while (run.first + run.count < tags->count &&
-           tags->list[run.first + run.count].at == tags->list[place].at)
-        run.count++;
-    return run;
+    const struct rpp_word *tag = &owners->tags.list[place];
+    const struct rpp_word *first = tag, *end = owners->tags.list + owners->tags.count;
+    while (first > owners->tags.list && first[-1].at == tag->at)
+        first--;
+    while (tag < end && tag->at == first->at)
+        tag++;
+    return (struct run){rpp_dict_of_tag(first->at), (size_t)(first - owners->tags.list),
+                        (size_t)(tag - first)};
 }
 
 static struct owner *owner_of(struct owners *owners, const struct run *run, size_t i)
@@ -700,24 +700,28 @@ static void note_entries(struct owners *owners, const struct run *run)
     written->noted++;
 }
 
-/* A dict that has another tag may still hold: another key of it was set. */
+static bool owners_hold(const struct reads *reads, struct owners *owners, const struct run *run)
+{
+    for (size_t i = 0; i < run->count; i++)
+        if (!look_at(reads, owner_of(owners, run, i), 0, NULL))
+            return false;
+    return true;
+}
+
+/* A dict that has another tag may still hold: another key of it was set. While a dict is asked for keys it
+ * may be written to, which the next look sees. */
 static bool run_holds(const struct reads *reads, struct owners *owners, const struct run *run)
 {
     uint64_t tag = rpp_dict_tag(run->dict);
     const struct rpp_entries *entries =
         owners->written ? owners->written[run->first].entries : NULL;
-    bool held = entries && rpp_entries_hold(entries, run->dict);
-    for (size_t i = 0; i < run->count; i++) {
-        struct owner *owner = owner_of(owners, run, i);
-        if (held)
-            owner->seen = tag;
-        else if (!look_at(reads, owner, 0, NULL))
+    if (!entries || !rpp_entries_hold(entries, run->dict)) {
+        if (!owners_hold(reads, owners, run))
             return false;
+        note_entries(owners, run);
     }
     for (size_t i = 0; i < run->count; i++)
-        owners->tags.list[run->first + i].value = owner_of(owners, run, i)->seen;
-    if (!held)
-        note_entries(owners, run);
+        owners->tags.list[run->first + i].value = tag;
     return true;
 }
 
