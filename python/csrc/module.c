@@ -18,6 +18,7 @@
 #include "base/aside.h"
 #include "base/gradient_address.h"
 #include "base/tensor_address.h"
+#include "base/memo_links.h"
 #include "base/uncollected.h"
 #include "call/builder.h"
 #include "call/choice.h"
@@ -383,6 +384,10 @@ static PyMethodDef methods[] = {
      "have them?"},
     {"learn_count", rpp_learn_count, METH_VARARGS,
      "learn_count(module, ask, step): is it known which word of the module's state ask() gives?"},
+    {"learn_links", rpp_learn_links, METH_O,
+     "learn_links(three links of a functools.lru_cache): is it known where they have neighbours?"},
+    {"unlink", rpp_unlink, METH_O,
+     "unlink(link): takes it out of its cache's list; False where that is not known."},
     {"parts_of", rpp_parts_of, METH_O,
      "parts_of(function): its code, its defaults and those by name; no audit hook hears of it."},
     {"dict_of_class", rpp_dict_of_class, METH_O,

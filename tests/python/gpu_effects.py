@@ -11,6 +11,7 @@ import collections
 import concurrent.futures
 import contextlib
 import contextvars
+import copy
 import functools
 import gc
 import io
@@ -1595,6 +1596,24 @@ class OfTheLibrary(unittest.TestCase):
                     held._exit_callbacks))):
             with self.subTest(name):
                 self.check(make, act, tell)
+
+    def test_nets_that_a_cache_loads_and_drops(self):
+        """Three take turns in a cache of two. Without what makes such a net go, the process ends behind them."""
+        nets = [torch.nn.Linear(8, 8).cuda() for _ in range(3)]
+
+        @functools.lru_cache(maxsize=2)
+        def load(which):
+            return copy.deepcopy(nets[which])
+        made, x = reprise.graphed(lambda x, which: load(which)(x)), torch.ones(2, 8, device="cuda")
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for which in (0, 1, 2) * 3:
+                self.assertTrue(same(made(x, which), nets[which](x)), which)
+        del made
+        load.cache_clear()
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.assertTrue(same(load(1)(x), nets[1](x)))
 
     def test_threads_with_objects_of_their_own(self):
         local, net = threading.local(), torch.nn.Linear(8, 8).cuda()

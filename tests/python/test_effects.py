@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import gc
 import random
 import signal
 import threading
@@ -451,6 +452,24 @@ class Found(unittest.TestCase):
         self.assertEqual(self.changes(lambda: square(3)), ["square"])
         self.assertEqual([square(x) for x in (3, 2, 1, 3, 5)], [9, 4, 1, 9, 25])
         self.assertLessEqual(square.cache_info().currsize, 2)
+
+    def test_what_a_memo_gave_in_a_run_is_let_go(self):
+        """It may lie in memory of a capture."""
+        class Made:
+            pass
+        for most, begin in ((None, 0), (128, 0), (128, 5), (2, 2), (2, 1)):
+            @functools.lru_cache(maxsize=most)
+            def make(key):
+                return Made()
+            before = [make(key) for key in range(begin)]
+            self.assertEqual(self.changes(lambda: all(make(key) for key in "abc")), ["make"])
+            gc.collect()
+            self.assertEqual(sum(type(value) is Made for value in gc.get_objects()), len(before), (most, begin))
+            kept = {key: make(key) for key in range(3)}
+            self.assertEqual([make(key) is kept[key] for key in (1, 2)], [True, True])
+            make.cache_clear()
+            self.assertEqual(make.cache_info().currsize, 0)
+            del before, kept
 
     def test_a_memo_of_nothing(self):
         @functools.lru_cache(maxsize=0)

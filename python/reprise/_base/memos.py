@@ -4,6 +4,7 @@
 import functools
 import gc
 
+from .. import _C
 from .constants import is_class, is_plain
 
 MEMO_TYPE = type(functools.lru_cache(lambda: None))
@@ -27,6 +28,18 @@ def entries_of(memo, size):
     return found[-1] if found else None
 
 
+def take_out(memo, keys):
+    """These keys with their results, as if they had never come. False: the cache cannot be looked into."""
+    entries = entries_of(memo, memo.cache_info().currsize)
+    if entries is None:
+        return False
+    for key in keys:
+        link = entries.pop(key, None)
+        if type(link).__name__ == _LINK:  # which the list of the cache has as well
+            _C.unlink(link)
+    return True
+
+
 def kept_by(memo):
     """The results and arguments in it that somebody may change."""
     found, size = _referents(memo), memo.cache_info().currsize
@@ -35,3 +48,13 @@ def kept_by(memo):
         found = list(entries.values())
     return [value for value in found if value is not entries and type(value) is not object and not is_plain(value) and (
         getattr(value, "__module__", None) not in ("functools", None) or not is_class(value))]
+
+
+def _learn():
+    memo = functools.lru_cache(maxsize=3)(lambda key: [key])
+    kept = [memo(key) for key in range(3)]
+    entries = entries_of(memo, len(kept))
+    return entries is not None and _C.learn_links(tuple(entries.values()))
+
+
+_learn()

@@ -25,7 +25,7 @@ import types
 from .. import _C
 from .._base import generators
 from .._base.constants import is_class
-from .._base.memos import entries_of
+from .._base.memos import entries_of, take_out
 from .._capture import trackers
 from .growth import Tail, tail_of
 
@@ -791,11 +791,8 @@ class Memo(Record):
         if not self.is_touched():
             return
         entries, added = self._added()
-        if entries is None:
+        if entries is None or not take_out(self.owner, added):
             self.owner.cache_clear()
-        else:
-            for key in added:
-                entries.pop(key, None)
         self.hold()
 
 
