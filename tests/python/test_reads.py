@@ -130,6 +130,15 @@ class Looks(unittest.TestCase):
                 del changes, value
         self.assertGreater(min(said), 500, said)
 
+    def test_owners_that_are_added_to_a_dict_are_looked_at(self):
+        for way in (0, marks.way_for("container")):
+            names = {"a": 1, "b": 2}
+            first = (NAMES, way, names, ("a",), (1,))
+            self.reads.set([first])
+            self.assertTrue(self.reads.holds() and self.reads.holds())
+            self.reads.add([first, (NAMES, way, names, ("b",), (3,))])
+            self.changes((1, 0, 2))
+
     def test_equal_values_are_the_same_ones(self):
         names = {"a": 1000.5, "b": 10 ** 30, "c": "text", "d": b"bytes"}
         for way in (0, marks.way_for("container")):

@@ -11,6 +11,7 @@
 #include "reads/layouts.h"
 #include "reads/marks.h"
 #include "reads/order.h"
+#include "reads/tags.h"
 #include "reads/words.h"
 
 #include <assert.h>
@@ -51,7 +52,6 @@ struct owner {
     struct rpp_tensor_place place;
     uint64_t form;  /* of a TENSOR: sizes, strides, and whether it wants a gradient */
     size_t word_at; /* one more than the number of its first word; 0: it has none */
-    size_t tag_at;  /* likewise of its tag, RPP_BY_TAG */
     size_t head_at; /* likewise of a LIST and a SET, which have words of containers */
     size_t member_at, head_count, member_count; /* of these: the number of the first, and counts */
     PyObject *kept;                             /* likewise: the members that those words name */
@@ -72,14 +72,13 @@ struct owners {
     size_t users, count, always_count;
     size_t *always;                                 /* which are looked at in each call */
     struct rpp_words words[GROUPS], heads, members; /* of containers the latter (containers.h) */
-    struct rpp_words tags;      /* of dicts that have some, as they were when these held */
-    size_t *tagged;             /* whose those are, in the order of the list */
-    struct written *written;    /* likewise; NULL: none is */
-    struct rpp_marked marked;   /* owners RPP_BY_WATCHER */
-    uint64_t seen;              /* rpp_mark_changes when those with marks held */
-    uint64_t functions_seen;    /* rpp_function_changes when functions did */
-    uint64_t told_seen[GROUPS]; /* rpp_told_changes when those words held */
-    bool has_variables;         /* that are told of */
+    struct rpp_tags tags;                           /* of owners RPP_BY_TAG */
+    struct written *written;              /* of each of these; NULL: none was written to */
+    struct rpp_marked marked;             /* owners RPP_BY_WATCHER */
+    uint64_t seen;                        /* rpp_mark_changes when those with marks held */
+    uint64_t functions_seen;              /* rpp_function_changes when functions did */
+    uint64_t told_seen[GROUPS];           /* rpp_told_changes when those words held */
+    bool has_variables;                   /* that are told of */
     struct rpp_context_seen context_seen; /* when these held */
     struct owner list[];
 };
@@ -592,8 +591,7 @@ static void release(struct owners *owners)
         release_owner(&owners->list[i]);
     PyMem_Free(owners->always);
     forget_entries(owners);
-    PyMem_Free(owners->tagged);
-    rpp_words_drop(&owners->tags);
+    rpp_tags_drop(&owners->tags);
     for (size_t g = 0; g < GROUPS; g++)
         rpp_words_drop(&owners->words[g]);
     rpp_words_drop(&owners->heads);
@@ -644,96 +642,96 @@ static bool containers_hold(const struct reads *reads, struct owners *owners)
     return true;
 }
 
-/* The owners of one dict, which lie side by side among the tags. */
-struct run {
-    PyObject *dict;
-    size_t first, count;
-};
-
-static struct run run_at(const struct owners *owners, size_t place)
+static PyObject *dict_of(const struct owners *owners, size_t tag)
 {
-    const struct rpp_word *tag = &owners->tags.list[place];
-    const struct rpp_word *first = tag, *end = owners->tags.list + owners->tags.count;
-    while (first > owners->tags.list && first[-1].at == tag->at)
-        first--;
-    while (tag < end && tag->at == first->at)
-        tag++;
-    return (struct run){rpp_dict_of_tag(first->at), (size_t)(first - owners->tags.list),
-                        (size_t)(tag - first)};
+    return rpp_dict_of_tag(owners->tags.list[tag].at);
 }
 
-static struct owner *owner_of(struct owners *owners, const struct run *run, size_t i)
+static size_t owner_count(const struct owners *owners, size_t tag)
 {
-    return &owners->list[owners->tagged[run->first + i]];
+    return owners->tags.first[tag + 1] - owners->tags.first[tag];
+}
+
+/* One of the owners of a dict. */
+static struct owner *owner_of(struct owners *owners, size_t tag, size_t i)
+{
+    return &owners->list[owners->tags.owners[owners->tags.first[tag] + i]];
 }
 
 /* Is it less to go through a dict than to ask for the keys that are read there? */
-static bool has_few_entries(struct owners *owners, const struct run *run)
+static bool has_few_entries(struct owners *owners, size_t tag)
 {
     enum { ENTRIES_A_KEY = 6 };
     size_t keys = 0;
-    for (size_t i = 0; i < run->count; i++)
-        keys += value_count(owner_of(owners, run, i));
-    return (size_t)PyDict_Size(run->dict) <= ENTRIES_A_KEY * keys;
+    for (size_t i = 0; i < owner_count(owners, tag); i++)
+        keys += value_count(owner_of(owners, tag, i));
+    return (size_t)PyDict_Size(dict_of(owners, tag)) <= ENTRIES_A_KEY * keys;
 }
 
 /* Notes the entries of a dict whose owners hold: it is written to, and will be again. One whose values
  * that matter are other objects each time is asked for its keys in the end. */
-static void note_entries(struct owners *owners, const struct run *run)
+static void note_entries(struct owners *owners, size_t tag)
 {
     enum { MOST_OWNERS = 16, MOST_TIMES = 8 };
     struct rpp_known known[MOST_OWNERS];
+    size_t count = owner_count(owners, tag);
     if (!owners->written)
         owners->written = PyMem_Calloc(owners->tags.count, sizeof *owners->written);
     if (!owners->written)
         return;
-    struct written *written = &owners->written[run->first];
+    struct written *written = &owners->written[tag];
     rpp_entries_drop(written->entries);
     written->entries = NULL;
-    if (run->count > MOST_OWNERS || written->noted == MOST_TIMES || !has_few_entries(owners, run))
+    if (count > MOST_OWNERS || written->noted == MOST_TIMES || !has_few_entries(owners, tag))
         return;
-    for (size_t i = 0; i < run->count; i++) {
-        const struct owner *owner = owner_of(owners, run, i);
+    for (size_t i = 0; i < count; i++) {
+        const struct owner *owner = owner_of(owners, tag, i);
         known[i] = (struct rpp_known){owner->kind == NAMES ? owner->keys : NULL, owner->values};
     }
-    written->entries = rpp_entries_take(run->dict, known, run->count);
+    written->entries = rpp_entries_take(dict_of(owners, tag), known, count);
     written->noted++;
 }
 
-static bool owners_hold(const struct reads *reads, struct owners *owners, const struct run *run)
+static bool owners_hold(const struct reads *reads, struct owners *owners, size_t tag)
 {
-    for (size_t i = 0; i < run->count; i++)
-        if (!look_at(reads, owner_of(owners, run, i), 0, NULL))
+    for (size_t i = 0; i < owner_count(owners, tag); i++)
+        if (!look_at(reads, owner_of(owners, tag, i), 0, NULL))
             return false;
     return true;
 }
 
-/* A dict that has another tag may still hold: another key of it was set. While a dict is asked for keys it
+/* A dict that has another tag may still hold: another key of it was set. While it is asked for keys it
  * may be written to, which the next look sees. */
-static bool run_holds(const struct reads *reads, struct owners *owners, const struct run *run)
+static bool dict_holds(const struct reads *reads, struct owners *owners, size_t tag)
 {
-    uint64_t tag = rpp_dict_tag(run->dict);
-    const struct rpp_entries *entries =
-        owners->written ? owners->written[run->first].entries : NULL;
-    if (!entries || !rpp_entries_hold(entries, run->dict)) {
-        if (!owners_hold(reads, owners, run))
+    uint64_t now = *owners->tags.list[tag].at;
+    const struct rpp_entries *entries = owners->written ? owners->written[tag].entries : NULL;
+    if (!entries || !rpp_entries_hold(entries, dict_of(owners, tag))) {
+        if (!owners_hold(reads, owners, tag))
             return false;
-        note_entries(owners, run);
+        if (owners->tags.list[tag].value)
+            note_entries(owners, tag);
     }
-    for (size_t i = 0; i < run->count; i++)
-        owners->tags.list[run->first + i].value = tag;
+    owners->tags.list[tag].value = now;
+    return true;
+}
+
+static bool all_tagged_hold(const struct reads *reads, struct owners *owners)
+{
+    for (size_t i = 0; i < owners->count; i++)
+        if (owners->list[i].way == RPP_BY_TAG && !look_at(reads, &owners->list[i], 0, NULL))
+            return false;
     return true;
 }
 
 static bool tags_hold(const struct reads *reads, struct owners *owners)
 {
-    const struct rpp_words *tags = &owners->tags;
-    for (size_t i = rpp_words_next(tags, 0); i < tags->count;) {
-        struct run run = run_at(owners, i);
-        if (!run_holds(reads, owners, &run))
+    const struct rpp_tags *tags = &owners->tags;
+    if (!tags->list)
+        return all_tagged_hold(reads, owners);
+    for (size_t i = rpp_tags_next(tags, 0); i < tags->count; i = rpp_tags_next(tags, i + 1))
+        if (!dict_holds(reads, owners, i))
             return false;
-        i = rpp_words_next(tags, run.first + run.count);
-    }
     return true;
 }
 
@@ -788,12 +786,20 @@ static void find_marked(struct owners *owners)
     rpp_marked_settle(&owners->marked);
 }
 
-/* Whose tag is which in the list. */
+/* Which dicts have which owners. Without memory all of these are looked at in each call. */
 static void find_tagged(struct owners *owners)
 {
-    for (size_t i = 0; i < owners->count; i++)
-        if (owners->list[i].tag_at)
-            owners->tagged[owners->tags.places[owners->list[i].tag_at - 1]] = i;
+    forget_entries(owners);
+    rpp_tags_drop(&owners->tags);
+    if (!rpp_tags_reserve(&owners->tags, owners->count))
+        return;
+    for (size_t i = 0; i < owners->count; i++) {
+        const struct owner *owner = &owners->list[i];
+        if (owner->way == RPP_BY_TAG)
+            rpp_tags_add(&owners->tags, rpp_dict_tag_at(owner->object),
+                         is_unmarked(owner) ? owner->seen : 0, i);
+    }
+    rpp_tags_settle(&owners->tags);
 }
 
 static bool all_marked_hold(const struct reads *reads, struct owners *owners)
@@ -992,17 +998,14 @@ static struct owners *make_owners(size_t room)
 {
     struct owners *owners = PyMem_Calloc(1, sizeof *owners + room * sizeof *owners->list);
     size_t *always = PyMem_Calloc(room + 1, sizeof *always);
-    size_t *tagged = PyMem_Calloc(room + 1, sizeof *tagged);
-    if (!owners || !always || !tagged) {
+    if (!owners || !always) {
         PyMem_Free(owners);
         PyMem_Free(always);
-        PyMem_Free(tagged);
         PyErr_NoMemory();
         return NULL;
     }
     owners->users = 1;
     owners->always = always;
-    owners->tagged = tagged;
     return owners;
 }
 
@@ -1020,11 +1023,9 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
             release(owners);
             return false;
         }
-        if (owner->way == RPP_BY_TAG)
-            owner->tag_at =
-                rpp_words_add(&owners->tags, rpp_dict_tag_at(owner->object), owner->seen) + 1;
-        else if (owner->way != RPP_BY_WATCHER && !is_told(owners, owner) &&
-                 !add_words(owners, owner, &types) && !take_words(owners, owner))
+        bool has_mark = owner->way == RPP_BY_WATCHER || owner->way == RPP_BY_TAG;
+        if (!has_mark && !is_told(owners, owner) && !add_words(owners, owner, &types) &&
+            !take_words(owners, owner))
             owners->always[owners->always_count++] = owners->count;
     }
     find_marked(owners);
@@ -1033,7 +1034,6 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
         rpp_words_settle(&owners->words[g]);
     rpp_words_settle(&owners->heads);
     rpp_words_settle(&owners->members);
-    rpp_words_settle(&owners->tags);
     find_tagged(owners);
     return true;
 }
@@ -1045,8 +1045,7 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
     struct owners *owners = make_owners(count);
     if (!owners)
         return NULL;
-    bool has_room = rpp_words_reserve(&owners->words[EACH_CALL], count * RPP_FUNCTION_PARTS) &&
-                    rpp_words_reserve(&owners->tags, count);
+    bool has_room = rpp_words_reserve(&owners->words[EACH_CALL], count * RPP_FUNCTION_PARTS);
     for (enum group g = EACH_CALL + 1; has_room && g < GROUPS; g++) {
         has_room = rpp_words_reserve(&owners->words[g], count);
         owners->told_seen[g] = rpp_told_changes[told_of[g]];
@@ -1097,8 +1096,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     if (!made)
         return NULL;
     bool has_room = rpp_words_copy(&made->heads, &from->heads, 0) &&
-                    rpp_words_copy(&made->members, &from->members, 0) &&
-                    rpp_words_copy(&made->tags, &from->tags, more);
+                    rpp_words_copy(&made->members, &from->members, 0);
     for (size_t g = 0; has_room && g < GROUPS; g++)
         has_room = rpp_words_copy(&made->words[g], &from->words[g],
                                   g == EACH_CALL ? more * RPP_FUNCTION_PARTS : more);
@@ -1185,13 +1183,9 @@ static PyObject *reads_replace(PyObject *self, PyObject *args)
         leave_words(reads->owners, place);
     struct owner gone = fits ? *place : made;
     if (fits) {
-        made.tag_at = place->tag_at;
-        forget_entries(reads->owners);
-        if (made.tag_at)
-            *rpp_words_at(&reads->owners->tags, made.tag_at - 1) =
-                (struct rpp_word){rpp_dict_tag_at(made.object), made.seen};
         *place = made;
         find_marked(reads->owners);
+        find_tagged(reads->owners);
         see_none(reads->owners);
         reads->epoch++;
     }

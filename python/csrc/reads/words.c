@@ -123,18 +123,6 @@ bool rpp_words_hold(const struct rpp_words *words)
     return other == 0;
 }
 
-size_t rpp_words_next(const struct rpp_words *words, size_t from)
-{
-    for (; from + 4 <= words->count; from += 4) {
-        const struct rpp_word *word = &words->list[from];
-        if (difference(word) | difference(word + 1) | difference(word + 2) | difference(word + 3))
-            break;
-    }
-    while (from < words->count && difference(&words->list[from]) == 0)
-        from++;
-    return from;
-}
-
 bool rpp_words_hold_from(const struct rpp_words *words, size_t number, size_t count)
 {
     for (size_t i = 0; i < count; i++)

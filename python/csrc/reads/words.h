@@ -42,8 +42,6 @@ struct rpp_word *rpp_words_at(const struct rpp_words *words, size_t number);
 bool rpp_words_hold_from(const struct rpp_words *words, size_t number, size_t count);
 /* Has each its value? */
 bool rpp_words_hold(const struct rpp_words *words);
-/* The first in the list, from this one on, that has not; their count where all have theirs. */
-size_t rpp_words_next(const struct rpp_words *words, size_t from);
 void rpp_words_drop(struct rpp_words *words); /* zeroed ones are allowed */
 
 #endif
