@@ -403,6 +403,8 @@ static PyMethodDef methods[] = {
      "names_in(code): all names of the code, and of code within it."},
     {"give_tables", rpp_give_tables, METH_O,
      "give_tables(object): are dicts of instances given tables of their own as they are marked?"},
+    {"trust_tags", rpp_trust_tags, METH_NOARGS,
+     "trust_tags(): dicts of instances have tags, as was proved."},
     {"dict_tag", rpp_dict_tag_of, METH_O, "A word of a dict that may change with it."},
     {"is_as_reached", rpp_is_as_reached, METH_VARARGS,
      "is_as_reached(functions, objects, globals, classes): are they as a Reach noted them?"},

@@ -136,6 +136,15 @@ class Guard(unittest.TestCase):
         self.notices(lambda: self.net[1].__dict__.update(training=False))
         self.notices(lambda: self.net[1].__dict__.pop("training"))
 
+    def test_modes_beside_attributes_that_are_set(self):
+        """A dict that has a tag has another one then."""
+        for i in range(3):
+            for module in self.net.modules():
+                module.note = i
+            self.assertTrue(self.hot.is_guarded())
+        self.net[1].note = 4
+        self.notices(self.net[1].eval)
+
     def test_modes_that_change_back(self):
         before = self.net.training
         self.net.train(not before)

@@ -2,6 +2,7 @@
 #include "call/guard.h"
 
 #include "base/gradient_address.h"
+#include "reads/marks.h"
 #include "reads/reads.h"
 
 #include <assert.h>
@@ -83,7 +84,8 @@ static void note_modes(struct rpp_guard *guard)
             PyErr_Clear();
             guard->watches = false;
         }
-        guard->modes[i] = mode_of(guard, i);
+        const uint64_t *at = rpp_instances_have_tags() ? rpp_dict_tag_at(dict) : NULL;
+        guard->modes[i] = (struct rpp_mode){mode_of(guard, i), at, at ? *at : 0};
     }
     guard->mode_changes = state.mode_changes;
 }
@@ -92,9 +94,15 @@ static bool modes_hold(struct rpp_guard *guard)
 {
     if (guard->watches && guard->mode_changes == state.mode_changes)
         return true;
-    for (size_t i = 0; i < guard->dict_count; i++)
-        if (mode_of(guard, i) != guard->modes[i])
+    for (size_t i = 0; i < guard->dict_count; i++) {
+        struct rpp_mode *mode = &guard->modes[i];
+        uint64_t tag = mode->at ? *mode->at : 0;
+        if (mode->at && tag == mode->tag)
+            continue;
+        if (mode_of(guard, i) != mode->mode)
             return false;
+        mode->tag = tag;
+    }
     guard->mode_changes = state.mode_changes;
     return true;
 }

@@ -7,8 +7,8 @@
  *     registrations   a count that PyTorch's own registration hooks move, and that of handles of
  *                     hooks. Where they moved the members are looked at: all programs move them
  *     modes           a count that the interpreter moves when "training" changes in the dict of a
- *                     module, where it lets dicts be watched (CPython 3.12); one look-up a module
- *                     elsewhere, and after each such event
+ *                     module, where it lets dicts be watched (CPython 3.12); the tag of each dict
+ *                     before, and a look-up where that moved, or after each such event
  *     places          four loads a tensor (tensor_address.h), or DLPack's look
  *     wants           three loads a parameter, where gradients are enabled (gradient_address.h), or
  *                     an attribute
@@ -35,7 +35,11 @@ struct rpp_guard {
         const uint64_t *tensor, *impl, *storage;
         uint64_t form; /* sizes and strides, as rpp_impl_form has them */
     } * paths;
-    PyObject **modes; /* borrowed: True or False */
+    struct rpp_mode {
+        PyObject *mode;     /* borrowed: True or False */
+        const uint64_t *at; /* the dict's tag; NULL: it has none */
+        uint64_t tag;
+    } * modes;
     PyObject *handles, *handle_count;
     long registrations;
     unsigned long mode_changes;

@@ -289,6 +289,21 @@ void rpp_marked_drop(struct rpp_marked *marked)
     *marked = (struct rpp_marked){0};
 }
 
+static bool instances_have_tags;
+
+bool rpp_instances_have_tags(void)
+{
+    return instances_have_tags;
+}
+
+PyObject *rpp_trust_tags(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    rpp_assert_gil();
+    instances_have_tags = true;
+    return Py_NewRef(Py_None);
+}
+
 PyObject *rpp_dict_tag_of(PyObject *module, PyObject *dict)
 {
     rpp_assert_gil();

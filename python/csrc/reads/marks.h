@@ -89,6 +89,9 @@ static inline uint64_t rpp_dict_tag(const void *dict)
 void rpp_marks_prepare(void);
 
 PyObject *rpp_give_tables(PyObject *module, PyObject *object);
+/* Was RPP_BY_TAG proved for dicts of instances? trust_tags() says so. */
+bool rpp_instances_have_tags(void);
+PyObject *rpp_trust_tags(PyObject *module, PyObject *unused);
 /* The word that _reads/marks.py proves to change with a dict. */
 PyObject *rpp_dict_tag_of(PyObject *module, PyObject *dict);
 

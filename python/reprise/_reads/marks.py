@@ -99,9 +99,11 @@ def _proves(way, make):
 def way_for(kind):
     """The cheapest way that holds for dicts of a kind: "instance", "class", "globals", "container"."""
     way = BY_WATCHER if sys.version_info >= (3, 12) else BY_TAG
-    if _is_proved(way, kind) or (way == BY_WATCHER and _C.give_tables(_Plain()) and _is_proved(way, kind)):
-        return way
-    return BY_VALUE
+    if not _is_proved(way, kind) and not (way == BY_WATCHER and _C.give_tables(_Plain()) and _is_proved(way, kind)):
+        return BY_VALUE
+    if (way, kind) == (BY_TAG, "instance"):
+        _C.trust_tags()
+    return way
 
 
 def _is_proved(way, kind):

@@ -747,7 +747,10 @@ class Walk(_C.Walk):
         return Same(wrapper)
 
     def _cached(self, wrapper, path):
-        """A function with a cache: what it gives changes where the cache is emptied, or what is kept there."""
+        """A function with a cache: what it gives changes where the cache is emptied, or what is kept there. Those of
+        typing's, which list[int] and such go through before CPython 3.11, give what they are asked for."""
+        if getattr(wrapper, "__module__", None) in ("typing", "typing_extensions"):
+            return self._wrapper(wrapper, path)
         ask = _Emptied.of(wrapper)
         self._follow(Walk._called, ask, f"the cache of {path}")
         self._news.caches.append((wrapper, path))
