@@ -752,7 +752,7 @@ static PyObject *fast_call_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     if (made && fast->requires_grad && fast->is_neg)
         return (PyObject *)fast;
     Py_DECREF(fast);
-    return NULL;
+    return PyErr_Occurred() ? NULL : PyErr_NoMemory();
 }
 
 /* What may refer to the Hot again: a module may have its own graphed callable for an attribute, and
