@@ -716,10 +716,10 @@ static bool dict_holds(const struct reads *reads, struct owners *owners, size_t 
     return true;
 }
 
-static bool all_tagged_hold(const struct reads *reads, struct owners *owners)
+static bool all_hold_by(const struct reads *reads, struct owners *owners, enum rpp_way_to_look way)
 {
     for (size_t i = 0; i < owners->count; i++)
-        if (owners->list[i].way == RPP_BY_TAG && !look_at(reads, &owners->list[i], 0, NULL))
+        if (owners->list[i].way == way && !look_at(reads, &owners->list[i], 0, NULL))
             return false;
     return true;
 }
@@ -728,7 +728,7 @@ static bool tags_hold(const struct reads *reads, struct owners *owners)
 {
     const struct rpp_tags *tags = &owners->tags;
     if (!tags->list)
-        return all_tagged_hold(reads, owners);
+        return all_hold_by(reads, owners, RPP_BY_TAG);
     for (size_t i = rpp_tags_next(tags, 0); i < tags->count; i = rpp_tags_next(tags, i + 1))
         if (!dict_holds(reads, owners, i))
             return false;
@@ -802,14 +802,6 @@ static void find_tagged(struct owners *owners)
     rpp_tags_settle(&owners->tags);
 }
 
-static bool all_marked_hold(const struct reads *reads, struct owners *owners)
-{
-    for (size_t i = 0; i < owners->count; i++)
-        if (owners->list[i].way == RPP_BY_WATCHER && !look_at(reads, &owners->list[i], 0, NULL))
-            return false;
-    return true;
-}
-
 /* Looks at the owners of the marks that moved, if these are few. One that does not hold keeps what
  * was seen, so that the next look comes by here again. */
 static bool marked_hold(const struct reads *reads, struct owners *owners)
@@ -819,7 +811,7 @@ static bool marked_hold(const struct reads *reads, struct owners *owners)
     if (owners->seen == changes)
         return true;
     size_t count = owners->marked.list ? rpp_marks_moved(owners->seen, moved) : SIZE_MAX;
-    if (count == SIZE_MAX && !all_marked_hold(reads, owners))
+    if (count == SIZE_MAX && !all_hold_by(reads, owners, RPP_BY_WATCHER))
         return false;
     for (size_t i = 0; count != SIZE_MAX && i < count; i++) {
         size_t at = rpp_marked_find(&owners->marked, moved[i]);
