@@ -45,6 +45,6 @@ PyObject *rpp_unlink(PyObject *module, PyObject *object)
     link->before->behind = link->behind;
     link->behind->before = link->before;
     link->before = link->behind = link; /* what is in no list */
-    Py_DECREF(object);                  /* the list's, which the caller's outlives */
+    Py_DECREF(object);                  /* the list's reference; the caller has one */
     return Py_NewRef(Py_True);
 }

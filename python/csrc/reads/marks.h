@@ -69,15 +69,17 @@ struct rpp_mark *rpp_mark_take(PyObject *dict, PyObject *keys);
 void rpp_mark_keep(struct rpp_mark *mark); /* for one user more, who drops it; NULL is allowed */
 void rpp_mark_drop(struct rpp_mark *mark); /* likewise */
 
+enum { RPP_TAG_WORD = 3 }; /* of a dict, behind the object's head and the count of items */
+
 /* What changes with a dict of an interpreter for which _reads/marks.py proved it. */
 static inline const uint64_t *rpp_dict_tag_at(const void *dict)
 {
-    return (const uint64_t *)dict + 3; /* behind the object's head and the count of items */
+    return (const uint64_t *)dict + RPP_TAG_WORD;
 }
 
 static inline PyObject *rpp_dict_of_tag(const uint64_t *tag)
 {
-    return (PyObject *)(uintptr_t)(tag - 3);
+    return (PyObject *)(uintptr_t)(tag - RPP_TAG_WORD);
 }
 
 static inline uint64_t rpp_dict_tag(const void *dict)

@@ -19,7 +19,7 @@
  *     dict        which dict an object has its attributes in
  *     variable    of a context
  *
- * Owners that are dicts are looked at when their mark has moved (marks.h), which tags say as words do,
+ * Owners that are dicts are looked at when their mark has moved (marks.h), or their tag (tags.h),
  * functions when one was changed (functions.h), types, cells and dicts of objects by their words
  * (words.h), lists and sets by words of theirs (containers.h), all others in each call.
  * Guarded by the GIL.

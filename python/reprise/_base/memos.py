@@ -28,16 +28,12 @@ def entries_of(memo, size):
     return found[-1] if found else None
 
 
-def take_out(memo, keys):
-    """These keys with their results, as if they had never come. False: the cache cannot be looked into."""
-    entries = entries_of(memo, memo.cache_info().currsize)
-    if entries is None:
-        return False
+def take_out(entries, keys):
+    """Takes these keys and their results out of a cache, whose dict `entries` is."""
     for key in keys:
         link = entries.pop(key, None)
         if type(link).__name__ == _LINK:  # which the list of the cache has as well
             _C.unlink(link)
-    return True
 
 
 def kept_by(memo):

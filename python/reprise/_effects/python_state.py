@@ -791,8 +791,10 @@ class Memo(Record):
         if not self.is_touched():
             return
         entries, added = self._added()
-        if entries is None or not take_out(self.owner, added):
+        if entries is None:
             self.owner.cache_clear()
+        else:
+            take_out(entries, added)
         self.hold()
 
 

@@ -516,7 +516,7 @@ class Walk(_C.Walk):
         a class on CPython 3.10, makes it none."""
         kind = type(value)
         make = next((make for of, make in self._by_base() if issubclass(kind, of) or (
-            _is_of_torch(of) and isinstance(value, of))), Walk._object_token)
+            _is_class_of_torch(of) and isinstance(value, of))), Walk._object_token)
         return make(self, value, path)
 
     def _by_base(self):
@@ -1568,7 +1568,7 @@ def _dict_of(value):
         return None
 
 
-def _is_of_torch(kinds):
+def _is_class_of_torch(kinds):
     return isinstance(kinds, type) and kinds.__module__.startswith("torch")
 
 
