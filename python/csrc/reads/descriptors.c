@@ -40,6 +40,9 @@ static struct named {
     {OF_FUNCTIONS, "__qualname__", "function_qualified", {{0}}},
     {OF_FUNCTIONS, "__dict__", "function_dict_moved", {{0}}},
     {OF_FUNCTIONS, "__module__", "function_module_moved", {{0}}},
+    {OF_FUNCTIONS, "__code__", "function_coded", {{0}}},
+    {OF_FUNCTIONS, "__defaults__", "function_defaulted", {{0}}},
+    {OF_FUNCTIONS, "__kwdefaults__", "function_defaulted_by_name", {{0}}},
     {OF_CELLS, "cell_contents", "cell_filled", {{0}}},
 };
 enum { NAMED = sizeof named / sizeof *named };
@@ -203,6 +206,15 @@ static const char text_of_probe[] =
     "    def function_module_moved(self):\n"
     "        function.__module__ = 'a.module'\n"
     "        return function.__module__ == 'a.module'\n"
+    "    def function_coded(self):\n"
+    "        plain.__code__ = other.__code__\n"
+    "        return plain.__code__ is other.__code__ and plain() == 2\n"
+    "    def function_defaulted(self):\n"
+    "        plain.__defaults__ = 3,\n"
+    "        return plain.__defaults__ == (3,)\n"
+    "    def function_defaulted_by_name(self):\n"
+    "        plain.__kwdefaults__ = {'a': 4}\n"
+    "        return plain.__kwdefaults__ == {'a': 4}\n"
     "    def cell_filled(self):\n"
     "        cell.cell_contents = self\n"
     "        return cell.cell_contents is self is function()\n"
@@ -210,6 +222,10 @@ static const char text_of_probe[] =
     "    pass\n"
     "def make(held=None):\n"
     "    return lambda: held\n"
+    "def plain(held=None):\n"
+    "    return 1\n"
+    "def other(held=None):\n"
+    "    return 2\n"
     "function = make()\n"
     "cell = function.__closure__[0]\n"
     "probe = Probe()\n";
@@ -344,7 +360,7 @@ bool rpp_dict_is_told(PyObject *object, struct rpp_told_types *types)
     rpp_assert_gil();
     enum { MOST = sizeof types->list / sizeof *types->list };
     PyTypeObject *type = Py_TYPE(object);
-    if (!dict_of.is_proved || !rpp_has_dict_ahead(type))
+    if (!dict_of.is_proved)
         return false;
     for (size_t i = 0; i < types->count; i++)
         if (types->list[i].type == type)

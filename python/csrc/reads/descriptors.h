@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Has an object got another class, or another dict for its attributes, since somebody last looked?
- * Has a class or a function got another name, a function another dict or module, a class other
- * bases? Was a cell filled that no code fills any more? Nothing of the interpreter's tells. All are
+ * Has a class or a function got another name, a function another dict, module, code or defaults, a
+ * class other bases? Was a cell filled that no code fills any more? Nothing of the interpreter's tells. All are
  * set through descriptors: what these call is replaced by functions that count and then do the
  * same. One comparison does so for all objects that a callable reads. Guarded by the GIL.
  */
@@ -17,7 +17,7 @@
 
 enum rpp_told {
     RPP_INSTANCES, /* classes and dicts of objects */
-    RPP_NAMES,     /* of classes and functions names, bases, dicts, modules; contents of cells */
+    RPP_NAMES,     /* of classes and functions what their attributes say; contents of cells */
     RPP_TOLD
 };
 
@@ -38,7 +38,7 @@ struct rpp_told_types {
 void rpp_descriptors_prepare(void);
 /* Are all settings of classes told? */
 bool rpp_classes_are_told(void);
-/* Are those of this object's dict? Of those whose dict lies ahead of them, as most have it. */
+/* Are those of this object's dict? */
 bool rpp_dict_is_told(PyObject *object, struct rpp_told_types *types);
 /* Are those of this attribute of a function, a class or a cell? Code that has a cell's variable
  * sets it otherwise. A NULL name: no. */

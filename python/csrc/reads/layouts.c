@@ -267,7 +267,8 @@ const uint64_t *rpp_word_of_part(PyObject *function, size_t part)
     return python.part_at[part] ? words_of(function) + python.part_at[part] : NULL;
 }
 
-bool rpp_has_dict_ahead(PyTypeObject *type)
+/* Do a class's instances have that word ahead of themselves? From CPython 3.11 on most do. */
+static bool has_dict_ahead(PyTypeObject *type)
 {
     enum { MANAGED_DICT = 1UL << 4 };
     return PyType_GetFlags(type) & MANAGED_DICT;
@@ -290,8 +291,8 @@ const uint64_t *rpp_word_of_dict(PyObject *object)
     if (Py_TYPE(object) == python.function)
         return python.attributes_at ? words_of(object) + python.attributes_at : NULL;
     enum { DICT_WORD = -3 };
-    return rpp_has_dict_ahead(Py_TYPE(object)) ? words_of(object) + DICT_WORD
-                                               : word_of_dict_behind(object);
+    return has_dict_ahead(Py_TYPE(object)) ? words_of(object) + DICT_WORD
+                                           : word_of_dict_behind(object);
 }
 
 const uint64_t *rpp_word_of_number(const PyObject *ask)

@@ -48,8 +48,6 @@ const uint64_t *rpp_word_of_cell(PyObject *cell);
 const uint64_t *rpp_word_of_part(PyObject *function, size_t part);
 /* Of the dict with an object's attributes. */
 const uint64_t *rpp_word_of_dict(PyObject *object);
-/* Do a class's instances have that word ahead of themselves? From CPython 3.11 on most do. */
-bool rpp_has_dict_ahead(PyTypeObject *type);
 /* Of an attribute by its name, an interned string: of functions, classes and tensors' hooks. */
 const uint64_t *rpp_word_of_attribute(PyObject *object, PyObject *name);
 /* Of the number that a function gives, as a number. */

@@ -411,12 +411,21 @@ static const char *attribute_of(const struct owner *owner)
     return name;
 }
 
+static bool parts_are_told(PyObject *function)
+{
+    return rpp_attribute_is_told(function, "__code__") &&
+           rpp_attribute_is_told(function, "__defaults__") &&
+           rpp_attribute_is_told(function, "__kwdefaults__");
+}
+
 static enum group group_of(const struct owner *owner, struct rpp_told_types *types)
 {
     if (owner->kind == TYPE)
         return rpp_classes_are_told() ? OF_INSTANCES : EACH_CALL;
     if (owner->kind == DICT && rpp_dict_is_told(owner->object, types))
         return OF_INSTANCES;
+    if (owner->kind == FUNCTION)
+        return parts_are_told(owner->object) ? OF_NAMES : EACH_CALL;
     return rpp_attribute_is_told(owner->object, attribute_of(owner)) ? OF_NAMES : EACH_CALL;
 }
 
@@ -1037,9 +1046,9 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
     struct owners *owners = make_owners(count);
     if (!owners)
         return NULL;
-    bool has_room = rpp_words_reserve(&owners->words[EACH_CALL], count * RPP_FUNCTION_PARTS);
-    for (enum group g = EACH_CALL + 1; has_room && g < GROUPS; g++) {
-        has_room = rpp_words_reserve(&owners->words[g], count);
+    bool has_room = true;
+    for (enum group g = 0; has_room && g < GROUPS; g++) {
+        has_room = rpp_words_reserve(&owners->words[g], count * RPP_FUNCTION_PARTS);
         owners->told_seen[g] = rpp_told_changes[told_of[g]];
     }
     if (!has_room) {
@@ -1090,8 +1099,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     bool has_room = rpp_words_copy(&made->heads, &from->heads, 0) &&
                     rpp_words_copy(&made->members, &from->members, 0);
     for (size_t g = 0; has_room && g < GROUPS; g++)
-        has_room = rpp_words_copy(&made->words[g], &from->words[g],
-                                  g == EACH_CALL ? more * RPP_FUNCTION_PARTS : more);
+        has_room = rpp_words_copy(&made->words[g], &from->words[g], more * RPP_FUNCTION_PARTS);
     if (!has_room) {
         release(made);
         PyErr_NoMemory();
