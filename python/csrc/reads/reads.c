@@ -73,6 +73,7 @@ struct owners {
     size_t *always;                                 /* which are looked at in each call */
     struct rpp_words words[GROUPS], heads, members; /* of containers the latter (containers.h) */
     struct rpp_tags tags;                           /* of owners RPP_BY_TAG */
+    bool tags_held;                                 /* at least once */
     struct written *written;              /* of each of these; NULL: none was written to */
     struct rpp_marked marked;             /* owners RPP_BY_WATCHER */
     uint64_t seen;                        /* rpp_mark_changes when those with marks held */
@@ -653,7 +654,7 @@ static bool containers_hold(const struct reads *reads, struct owners *owners)
 
 static PyObject *dict_of(const struct owners *owners, size_t tag)
 {
-    return rpp_dict_of_tag(owners->tags.list[tag].at);
+    return rpp_dict_of_tag(owners->tags.list[tag]);
 }
 
 static size_t owner_count(const struct owners *owners, size_t tag)
@@ -709,19 +710,16 @@ static bool owners_hold(const struct reads *reads, struct owners *owners, size_t
     return true;
 }
 
-/* A dict that has another tag may still hold: another key of it was set. While it is asked for keys it
- * may be written to, which the next look sees. */
+/* A dict that was written to may still hold: another key of it was set. */
 static bool dict_holds(const struct reads *reads, struct owners *owners, size_t tag)
 {
-    uint64_t now = *owners->tags.list[tag].at;
     const struct rpp_entries *entries = owners->written ? owners->written[tag].entries : NULL;
-    if (!entries || !rpp_entries_hold(entries, dict_of(owners, tag))) {
-        if (!owners_hold(reads, owners, tag))
-            return false;
-        if (owners->tags.list[tag].value)
-            note_entries(owners, tag);
-    }
-    owners->tags.list[tag].value = now;
+    if (entries && rpp_entries_hold(entries, dict_of(owners, tag)))
+        return true;
+    if (!owners_hold(reads, owners, tag))
+        return false;
+    if (owners->tags_held)
+        note_entries(owners, tag);
     return true;
 }
 
@@ -738,9 +736,15 @@ static bool tags_hold(const struct reads *reads, struct owners *owners)
     const struct rpp_tags *tags = &owners->tags;
     if (!tags->list)
         return all_hold_by(reads, owners, RPP_BY_TAG);
-    for (size_t i = rpp_tags_next(tags, 0); i < tags->count; i = rpp_tags_next(tags, i + 1))
-        if (!dict_holds(reads, owners, i))
+    uint64_t greatest = rpp_tags_greatest(tags);
+    if (greatest <= tags->seen)
+        return true;
+    for (size_t i = 0; i < tags->count; i++)
+        if (*tags->list[i] > tags->seen && !dict_holds(reads, owners, i))
             return false;
+    /* What was written to while dicts were asked for keys has a greater one. */
+    rpp_tags_see(&owners->tags, greatest);
+    owners->tags_held = true;
     return true;
 }
 
@@ -800,6 +804,7 @@ static void find_tagged(struct owners *owners)
 {
     forget_entries(owners);
     rpp_tags_drop(&owners->tags);
+    owners->tags_held = false;
     if (!rpp_tags_reserve(&owners->tags, owners->count))
         return;
     for (size_t i = 0; i < owners->count; i++) {

@@ -37,39 +37,46 @@ void rpp_tags_settle(struct rpp_tags *tags)
     rpp_assert_gil();
     assert(tags->count == 0);
     qsort(tags->added, tags->added_count, sizeof *tags->added, compare);
+    uint64_t changed = UINT64_MAX; /* the least tag of those that were */
     for (size_t i = 0; i < tags->added_count; i++) {
         const struct rpp_tag_of *one = &tags->added[i];
-        struct rpp_tag *last = tags->count ? &tags->list[tags->count - 1] : NULL;
         tags->owners[i] = one->owner;
-        if (last && last->at == one->at) {
-            if (last->value != one->value)
-                last->value = 0;
+        if (*one->at != one->value && *one->at < changed)
+            changed = *one->at;
+        if (tags->count && tags->list[tags->count - 1] == one->at)
             continue;
-        }
         tags->first[tags->count] = i;
-        tags->list[tags->count++] = (struct rpp_tag){one->at, one->value};
+        tags->list[tags->count++] = one->at;
     }
     tags->first[tags->count] = tags->added_count;
+    tags->seen = changed == UINT64_MAX ? rpp_tags_greatest(tags) : changed - 1;
     PyMem_Free(tags->added);
     tags->added = NULL;
 }
 
-static uint64_t difference(const struct rpp_tag *tag)
+static uint64_t greater(uint64_t a, uint64_t b)
 {
-    return *tag->at ^ tag->value;
+    return a > b ? a : b;
 }
 
 /* Four at a time, which wait for each other's caches no longer than one does. */
-size_t rpp_tags_next(const struct rpp_tags *tags, size_t from)
+uint64_t rpp_tags_greatest(const struct rpp_tags *tags)
 {
-    for (; from + 4 <= tags->count; from += 4) {
-        const struct rpp_tag *tag = &tags->list[from];
-        if (difference(tag) | difference(tag + 1) | difference(tag + 2) | difference(tag + 3))
-            break;
-    }
-    while (from < tags->count && difference(&tags->list[from]) == 0)
-        from++;
-    return from;
+    uint64_t found[4] = {0};
+    size_t i = 0;
+    for (; i + 4 <= tags->count; i += 4)
+        for (size_t j = 0; j < 4; j++)
+            found[j] = greater(found[j], *tags->list[i + j]);
+    for (; i < tags->count; i++)
+        found[0] = greater(found[0], *tags->list[i]);
+    return greater(greater(found[0], found[1]), greater(found[2], found[3]));
+}
+
+void rpp_tags_see(struct rpp_tags *tags, uint64_t greatest)
+{
+    rpp_assert_gil();
+    assert(greatest >= tags->seen);
+    tags->seen = greatest;
 }
 
 void rpp_tags_drop(struct rpp_tags *tags)

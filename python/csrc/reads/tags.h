@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tags of the dicts that owners are of (marks.h), as they were when these held. A call compares some
- * hundreds, so each dict is there once, however many owners it has, in the order of the dicts'
- * addresses. Guarded by the GIL.
+ * Tags of the dicts that owners are of (marks.h). Each change gives a dict a tag that is greater than
+ * all that were given before, to any dict: none was changed while none is greater than what was
+ * seen. A call compares some hundreds, so each dict is there once, however many owners it has, in
+ * the order of the dicts' addresses. Guarded by the GIL.
  */
 #ifndef REPRISE_PYTHON_TAGS_H
 #define REPRISE_PYTHON_TAGS_H
@@ -15,10 +16,8 @@
 
 struct rpp_tags {
     size_t count; /* of dicts */
-    struct rpp_tag {
-        const uint64_t *at;
-        uint64_t value; /* 0, which no dict has: it was not seen yet */
-    } * list;
+    const uint64_t **list;
+    uint64_t seen;  /* all owners of dicts whose tags are not greater hold */
     size_t *first;  /* where a dict's owners begin, and behind the last where they end */
     size_t *owners; /* their numbers */
     struct rpp_tag_of {
@@ -33,10 +32,11 @@ struct rpp_tags {
 bool rpp_tags_reserve(struct rpp_tags *tags, size_t most);
 /* An owner that held while its dict had this tag. There is room. */
 void rpp_tags_add(struct rpp_tags *tags, const uint64_t *at, uint64_t value, size_t owner);
-/* All were added. A tag has its value where all owners held with it. */
+/* All were added. What was seen is as much as goes without those that were changed since. */
 void rpp_tags_settle(struct rpp_tags *tags);
-/* The first, from this one on, that has another value now; their count where none has. */
-size_t rpp_tags_next(const struct rpp_tags *tags, size_t from);
+uint64_t rpp_tags_greatest(const struct rpp_tags *tags); /* 0: there are none */
+/* All owners held when this was the greatest. */
+void rpp_tags_see(struct rpp_tags *tags, uint64_t greatest);
 void rpp_tags_drop(struct rpp_tags *tags); /* zeroed ones are allowed */
 
 #endif

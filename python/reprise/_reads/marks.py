@@ -81,12 +81,15 @@ dict_of_class = _C.dict_of_class  # the dict behind a class's view of it; None w
 
 
 def _proves(way, make):
-    """Does the way notice each of the writes, and nothing where there were none?"""
+    """Does the way notice each of the writes, and nothing where there were none? Beside another dict, which is
+    written to last: tags are compared with the greatest that was seen, of any dict (csrc/reads/tags.h)."""
     owner, writes = make()
+    other = {"value": 0}
     reads = _C.Reads(object)
     for i in range(1, _ROUNDS):
         for j, write in enumerate(writes):
-            reads.set([(NAMES, way, owner, ("value",), (owner["value"],))])
+            other["value"] = i + j / 16
+            reads.set([(NAMES, way, names, ("value",), (names["value"],)) for names in (owner, other)])
             if not (reads.holds() and reads.holds()):
                 return False
             write(i + j / 16)
