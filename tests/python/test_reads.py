@@ -486,6 +486,23 @@ class Looks(unittest.TestCase):
         some.__dict__ = held
         self.assertTrue(self.reads.holds())
 
+    def test_what_is_set_through_descriptors_costs_no_word(self):
+        class Some:
+            pass
+        some, function = Some(), types.FunctionType(helper.__code__, {}, argdefs=(1,))
+        for kind, owner, values, name, new in (
+                (DICT, some, (some.__dict__,), "__dict__", {"a": 1}),
+                (FUNCTION, function, (helper.__code__, (1,), None), "__code__", (lambda x: x).__code__),
+                (FUNCTION, function, (helper.__code__, (1,), None), "__defaults__", (2,)),
+                (FUNCTION, function, (helper.__code__, (1,), None), "__kwdefaults__", {"x": 1})):
+            before = getattr(owner, name)
+            self.set(kind, owner, values if kind == DICT else _C.parts_of(function))
+            self.assertEqual((self.reads.counts(), self.reads.words()), ((1, 0), 0), name)
+            setattr(owner, name, new)
+            self.assertFalse(self.reads.holds(), name)
+            setattr(owner, name, before)
+            self.assertTrue(self.reads.holds(), name)
+
     def test_how_often_classes_were_registered_is_a_word(self):
         known = abc.get_cache_token()
         self.set(CALL, abc.get_cache_token, (known,))
@@ -883,6 +900,36 @@ class Marks(unittest.TestCase):
             owner.a = [1]
             self.assertFalse(reads.holds())
             self.assertIs(owner.a, names["a"])
+
+    def test_a_write_to_any_of_some_dicts(self):
+        """To a key that is read and to one that is not, in any order, whichever dict was written to last."""
+        way = marks.way_for("container")
+        for count in range(1, 11):
+            dicts = [{"value": i, "other": 0} for i in range(count)]
+            reads = _C.Reads(object)
+            reads.set([(NAMES, way, names, ("value",), (names["value"],)) for names in dicts])
+            self.assertTrue(reads.holds())
+            for which in (*range(count), *reversed(range(count))):
+                dicts[which]["other"] += 1
+                dicts[which - 1]["other"] += 1
+                self.assertTrue(reads.holds())
+                dicts[which]["value"] += 0.5
+                dicts[which - 1]["other"] += 1
+                self.assertFalse(reads.holds(), (count, which))
+                self.assertFalse(reads.holds(), (count, which))
+                reads.accept(which, 0, dicts[which]["value"])
+                self.assertTrue(reads.holds())
+
+    def test_a_write_ahead_of_the_first_look(self):
+        way = marks.way_for("container")
+        for count in range(1, 11):
+            for which in range(count):
+                dicts = [{"value": i} for i in range(count)]
+                owners = [(NAMES, way, names, ("value",), (names["value"],)) for names in dicts]
+                dicts[which]["value"] = -1
+                reads = _C.Reads(object)
+                reads.set(owners)
+                self.assertFalse(reads.holds(), (count, which))
 
     def test_a_way_that_misses_a_write_is_not_proved(self):
         """Where the dict is another one than is written to, as with values that lie in the instance."""
