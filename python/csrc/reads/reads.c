@@ -1044,6 +1044,12 @@ static bool read_rest(const struct reads *reads, struct owners *owners, PyObject
     return true;
 }
 
+/* A group without functions has a word for each owner at most. */
+static size_t most_words(enum group group, size_t owners)
+{
+    return group == OF_INSTANCES ? owners : owners * RPP_FUNCTION_PARTS;
+}
+
 static struct owners *read_owners(const struct reads *reads, PyObject *given,
                                   const PyObject *unowned)
 {
@@ -1053,7 +1059,7 @@ static struct owners *read_owners(const struct reads *reads, PyObject *given,
         return NULL;
     bool has_room = true;
     for (enum group g = 0; has_room && g < GROUPS; g++) {
-        has_room = rpp_words_reserve(&owners->words[g], count * RPP_FUNCTION_PARTS);
+        has_room = rpp_words_reserve(&owners->words[g], most_words(g, count));
         owners->told_seen[g] = rpp_told_changes[told_of[g]];
     }
     if (!has_room) {
@@ -1104,7 +1110,7 @@ static struct owners *copy_owners(const struct owners *from, size_t more)
     bool has_room = rpp_words_copy(&made->heads, &from->heads, 0) &&
                     rpp_words_copy(&made->members, &from->members, 0);
     for (size_t g = 0; has_room && g < GROUPS; g++)
-        has_room = rpp_words_copy(&made->words[g], &from->words[g], more * RPP_FUNCTION_PARTS);
+        has_room = rpp_words_copy(&made->words[g], &from->words[g], most_words(g, more));
     if (!has_room) {
         release(made);
         PyErr_NoMemory();
