@@ -37,6 +37,7 @@
 #include "grad/gradients.h"
 #include "reads/bodies.h"
 #include "reads/code.h"
+#include "reads/dicts.h"
 #include "reads/layouts.h"
 #include "reads/marks.h"
 #include "reads/reach.h"
@@ -405,6 +406,8 @@ static PyMethodDef methods[] = {
      "give_tables(object): are dicts of instances given tables of their own as they are marked?"},
     {"trust_tags", rpp_trust_tags, METH_NOARGS,
      "trust_tags(): dicts of instances have tags, as was proved."},
+    {"are_dicts_known", rpp_are_dicts_known, METH_NOARGS,
+     "are_dicts_known(): are dicts gone through without calls of the interpreter's?"},
     {"dict_tag", rpp_dict_tag_of, METH_O, "A word of a dict that may change with it."},
     {"is_as_reached", rpp_is_as_reached, METH_VARARGS,
      "is_as_reached(functions, objects, globals, classes): are they as a Reach noted them?"},

@@ -83,7 +83,7 @@ class Looks(unittest.TestCase):
         """By all owners of it, some of whose keys it has not. What looking at each value says is right."""
         class Value:
             pass
-        way, chance, kept = marks.way_for("container"), random.Random(7), [Value() for _ in range(3)]
+        chance, kept = random.Random(7), [Value() for _ in range(3)]
         values = [lambda: 1000 + chance.randrange(2), lambda: float(chance.randrange(2)), lambda: kept[chance.randrange(3)],
                   lambda: "".join(["te", chance.choice("xy")]), Value, lambda: None]
 
@@ -100,6 +100,12 @@ class Looks(unittest.TestCase):
         said = [0, 0]
         for turn in range(300):
             names = {chance.choice("abcdefgh"): chance.choice(values)() for _ in range(5)}
+            way = marks.way_for("container" if turn % 2 else "instance")
+            if turn % 2 == 0:  # some instances share the table of their keys
+                owner = Value()
+                for key, value in names.items():
+                    setattr(owner, key, value)
+                names = vars(owner)
             found, by_value = owners(names), _C.Reads(object)
             self.reads.set([(kind, way, names, keys, some) for kind, keys, some in found])
             by_value.set([(kind, 0, names, keys, some) for kind, keys, some in found])
@@ -111,10 +117,17 @@ class Looks(unittest.TestCase):
                     names[key] = chance.choice(values)()
                 elif how < 0.8:
                     names[key] = names.pop(key, None)
-                elif how < 0.9 and names:
+                elif how < 0.86 and names:
                     names[next(iter(names))] = names[next(iter(names))]
-                else:
+                elif how < 0.92:
                     names.pop(key, None)
+                elif how < 0.97 and names:  # another key may get the place of the last
+                    last, value = names.popitem()
+                    names[chance.choice((key, last))] = value
+                else:  # a table may get the address of the one before
+                    before = list(names.items())
+                    names.clear()
+                    names.update(before)
                 held = by_value.holds()
                 self.assertEqual(self.reads.holds(), held, (turn, step))
                 said[held] += 1
@@ -129,6 +142,10 @@ class Looks(unittest.TestCase):
                     self.reads.accept(which, entry, value)
                 del changes, value
         self.assertGreater(min(said), 500, said)
+
+    @unittest.skipUnless(marks.way_for("container") == marks.BY_TAG, "dicts have tags until CPython 3.11")
+    def test_layouts_of_dicts_are_proved(self):
+        self.assertTrue(_C.are_dicts_known())
 
     def test_owners_that_are_added_to_a_dict_are_looked_at(self):
         for way in (0, marks.way_for("container")):
@@ -919,6 +936,50 @@ class Marks(unittest.TestCase):
                 self.assertFalse(reads.holds(), (count, which))
                 reads.accept(which, 0, dicts[which]["value"])
                 self.assertTrue(reads.holds())
+
+    def test_many_dicts_are_written_to_between_two_looks(self):
+        way, count = marks.way_for("container"), 75
+        dicts = [{"value": i, "other": 0} for i in range(count)]
+        reads = _C.Reads(object)
+        reads.set([(NAMES, way, names, ("value",), (names["value"],)) for names in dicts])
+        self.assertTrue(reads.holds())
+        for which in range(count):
+            for names in dicts[which % 3:]:
+                names["other"] += 1
+            self.assertTrue(reads.holds())
+            for names in dicts:
+                names["other"] += 1
+            dicts[which]["value"] += 0.5
+            self.assertFalse(reads.holds(), which)
+            self.assertEqual(reads.changed(), [(which, 0, dicts[which]["value"])])
+            reads.accept(which, 0, dicts[which]["value"])
+
+    def test_a_look_within_a_look(self):
+        """By a key that is compared with the one asked for. What it writes is seen by the next look."""
+        class Key:
+            def __hash__(self):
+                return hash("value")
+
+            def __eq__(self, other):
+                if writes and other == "value":
+                    writes.pop()
+                    first["value"] = 2
+                    last["other"] += 1
+                    nested.append(reads.holds())
+                return self is other
+
+        way, nested, writes = marks.way_for("container"), [], []
+        for _ in range(8):  # dicts are compared in the order of their addresses
+            first, last, middle = {"value": 1, "other": 0}, {"value": 1, "other": 0}, {Key(): 0, "value": 1}
+            reads = _C.Reads(object)
+            reads.set([(NAMES, way, names, ("value",), (1,)) for names in (first, middle, last)])
+            self.assertTrue(reads.holds())
+            writes.append(None)
+            last["other"] = middle["other"] = 1
+            reads.holds()
+            self.assertEqual((nested.pop(), reads.holds()), (False, False))
+            first["value"] = 1
+            self.assertTrue(reads.holds())
 
     def test_a_write_ahead_of_the_first_look(self):
         way = marks.way_for("container")

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "reads/entries.h"
 
+#include "reads/dicts.h"
+
 struct entry {
     PyObject *key;
     PyObject *known; /* borrowed, or among those that are kept; NULL: it does not matter */
@@ -88,11 +90,20 @@ bool rpp_entries_hold(const struct rpp_entries *entries, PyObject *dict)
     if ((size_t)PyDict_Size(dict) != entries->count)
         return false;
     const struct entry *entry = entries->list;
-    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value); entry++)
+    for (struct rpp_items items = rpp_items_of(dict); rpp_items_next(&items, &key, &value); entry++)
         if (key != entry->key || (entry->known && entry->known != value &&
                                   (value == Py_None || led_to(entry->known) != value)))
             return false;
     return true;
+}
+
+void rpp_entries_prefetch(const struct rpp_entries *entries, PyObject *dict)
+{
+    if (!entries)
+        return;
+    size_t count = (size_t)PyDict_Size(dict);
+    rpp_prefetch(entries, sizeof *entries + count * sizeof *entries->list);
+    rpp_items_prefetch(dict, count);
 }
 
 void rpp_entries_drop(struct rpp_entries *entries)

@@ -26,6 +26,8 @@ struct rpp_entries;
 struct rpp_entries *rpp_entries_take(PyObject *dict, const struct rpp_known *known, size_t count);
 /* Has the dict these entries, but for values that do not matter? */
 bool rpp_entries_hold(const struct rpp_entries *entries, PyObject *dict);
+/* Asks the processor for what that needs, and waits for nothing. NULL is allowed. */
+void rpp_entries_prefetch(const struct rpp_entries *entries, PyObject *dict);
 void rpp_entries_drop(struct rpp_entries *entries); /* NULL is allowed */
 
 #endif

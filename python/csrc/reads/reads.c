@@ -6,6 +6,7 @@
 #include "reads/containers.h"
 #include "reads/context.h"
 #include "reads/descriptors.h"
+#include "reads/dicts.h"
 #include "reads/entries.h"
 #include "reads/functions.h"
 #include "reads/layouts.h"
@@ -671,7 +672,7 @@ static struct owner *owner_of(struct owners *owners, size_t tag, size_t i)
 /* Is it less to go through a dict than to ask for the keys that are read there? */
 static bool has_few_entries(struct owners *owners, size_t tag)
 {
-    enum { ENTRIES_A_KEY = 6 };
+    enum { ENTRIES_A_KEY = 24 };
     size_t keys = 0;
     for (size_t i = 0; i < owner_count(owners, tag); i++)
         keys += value_count(owner_of(owners, tag, i));
@@ -731,19 +732,40 @@ static bool all_hold_by(const struct reads *reads, struct owners *owners, enum r
     return true;
 }
 
-static bool tags_hold(const struct reads *reads, struct owners *owners)
+/* They are waited for together, not one after the other: a launch has had the caches since they were
+ * last gone through. */
+static void prefetch_moved(const struct owners *owners, const struct rpp_moved *moved)
+{
+    for (size_t i = 0; owners->written && i < moved->count; i++)
+        rpp_entries_prefetch(owners->written[moved->dicts[i]].entries,
+                             dict_of(owners, moved->dicts[i]));
+}
+
+static bool moved_hold(const struct reads *reads, struct owners *owners,
+                       const struct rpp_moved *moved)
 {
     const struct rpp_tags *tags = &owners->tags;
-    if (!tags->list)
-        return all_hold_by(reads, owners, RPP_BY_TAG);
-    uint64_t greatest = rpp_tags_greatest(tags);
-    if (greatest <= tags->seen)
-        return true;
-    for (size_t i = 0; i < tags->count; i++)
+    prefetch_moved(owners, moved);
+    for (size_t i = 0; i < moved->count; i++)
+        if (!dict_holds(reads, owners, moved->dicts[i]))
+            return false;
+    for (size_t i = moved->end; i < tags->count; i++)
         if (*tags->list[i] > tags->seen && !dict_holds(reads, owners, i))
             return false;
+    return true;
+}
+
+static bool tags_hold(const struct reads *reads, struct owners *owners)
+{
+    struct rpp_moved moved;
+    if (!owners->tags.list)
+        return all_hold_by(reads, owners, RPP_BY_TAG);
+    if (!rpp_tags_moved(&owners->tags, &moved))
+        return true;
+    if (!moved_hold(reads, owners, &moved))
+        return false;
     /* What was written to while dicts were asked for keys has a greater one. */
-    rpp_tags_see(&owners->tags, greatest);
+    rpp_tags_see(&owners->tags, moved.greatest);
     owners->tags_held = true;
     return true;
 }
@@ -1306,6 +1328,7 @@ int rpp_add_reads_type(PyObject *module)
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
     rpp_marks_prepare();
     rpp_containers_prepare();
+    rpp_dicts_prepare();
     rpp_orders_prepare();
     rpp_contexts_prepare();
     rpp_descriptors_prepare();

@@ -24,6 +24,11 @@ void rpp_tags_add(struct rpp_tags *tags, const uint64_t *at, uint64_t value, siz
     tags->added[tags->added_count++] = (struct rpp_tag_of){at, value, owner};
 }
 
+static uint64_t greater(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static int compare(const void *a, const void *b)
 {
     const struct rpp_tag_of *x = a, *y = b;
@@ -38,9 +43,11 @@ void rpp_tags_settle(struct rpp_tags *tags)
     assert(tags->count == 0);
     qsort(tags->added, tags->added_count, sizeof *tags->added, compare);
     uint64_t changed = UINT64_MAX; /* the least tag of those that were */
+    uint64_t greatest = 0;
     for (size_t i = 0; i < tags->added_count; i++) {
         const struct rpp_tag_of *one = &tags->added[i];
         tags->owners[i] = one->owner;
+        greatest = greater(greatest, *one->at);
         if (*one->at != one->value && *one->at < changed)
             changed = *one->at;
         if (tags->count && tags->list[tags->count - 1] == one->at)
@@ -49,34 +56,49 @@ void rpp_tags_settle(struct rpp_tags *tags)
         tags->list[tags->count++] = one->at;
     }
     tags->first[tags->count] = tags->added_count;
-    tags->seen = changed == UINT64_MAX ? rpp_tags_greatest(tags) : changed - 1;
+    tags->seen = changed == UINT64_MAX ? greatest : changed - 1;
     PyMem_Free(tags->added);
     tags->added = NULL;
 }
 
-static uint64_t greater(uint64_t a, uint64_t b)
+enum { AT_ONCE = 4 }; /* which wait for each other's caches no longer than one does */
+
+/* Notes which of these changed, if there is room. */
+static void note_moved(struct rpp_moved *out, size_t at, const uint64_t here[AT_ONCE],
+                       uint64_t seen)
 {
-    return a > b ? a : b;
+    if (out->end != at || out->count + AT_ONCE > RPP_MOST_MOVED)
+        return;
+    for (size_t i = 0; i < AT_ONCE; i++)
+        if (here[i] > seen)
+            out->dicts[out->count++] = at + i;
+    out->end = at + AT_ONCE;
 }
 
-/* Four at a time, which wait for each other's caches no longer than one does. */
-uint64_t rpp_tags_greatest(const struct rpp_tags *tags)
+bool rpp_tags_moved(const struct rpp_tags *tags, struct rpp_moved *out)
 {
-    uint64_t found[4] = {0};
-    size_t i = 0;
-    for (; i + 4 <= tags->count; i += 4)
-        for (size_t j = 0; j < 4; j++)
-            found[j] = greater(found[j], *tags->list[i + j]);
-    for (; i < tags->count; i++)
-        found[0] = greater(found[0], *tags->list[i]);
-    return greater(greater(found[0], found[1]), greater(found[2], found[3]));
+    rpp_assert_gil();
+    uint64_t seen = tags->seen, greatest = seen;
+    out->count = out->end = 0;
+    for (size_t at = 0; at < tags->count; at += AT_ONCE) {
+        uint64_t here[AT_ONCE] = {0};
+        for (size_t i = 0; i < AT_ONCE && at + i < tags->count; i++)
+            here[i] = *tags->list[at + i];
+        uint64_t most = greater(greater(here[0], here[1]), greater(here[2], here[3]));
+        greatest = greater(greatest, most);
+        if (most > seen)
+            note_moved(out, at, here, seen);
+        else if (out->end == at)
+            out->end = at + AT_ONCE;
+    }
+    out->greatest = greatest;
+    return greatest > seen;
 }
 
 void rpp_tags_see(struct rpp_tags *tags, uint64_t greatest)
 {
     rpp_assert_gil();
-    assert(greatest >= tags->seen);
-    tags->seen = greatest;
+    tags->seen = greater(tags->seen, greatest);
 }
 
 void rpp_tags_drop(struct rpp_tags *tags)

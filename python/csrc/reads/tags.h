@@ -34,8 +34,20 @@ bool rpp_tags_reserve(struct rpp_tags *tags, size_t most);
 void rpp_tags_add(struct rpp_tags *tags, const uint64_t *at, uint64_t value, size_t owner);
 /* All were added. What was seen is as much as goes without those that were changed since. */
 void rpp_tags_settle(struct rpp_tags *tags);
-uint64_t rpp_tags_greatest(const struct rpp_tags *tags); /* 0: there are none */
-/* All owners held when this was the greatest. */
+
+enum { RPP_MOST_MOVED = 32 };
+
+/* Dicts that changed since they were seen. Each look has its own: it may run code that looks again. */
+struct rpp_moved {
+    uint64_t greatest; /* tag of all dicts, as they were compared */
+    size_t count, dicts[RPP_MOST_MOVED];
+    size_t end; /* these are all that changed ahead of this dict */
+};
+
+/* Compares all at once, ahead of any code that could change them meanwhile. False: none changed, and
+ * what is given out has no meaning. */
+bool rpp_tags_moved(const struct rpp_tags *tags, struct rpp_moved *out);
+/* All owners held when this was the greatest, or more was seen by then. */
 void rpp_tags_see(struct rpp_tags *tags, uint64_t greatest);
 void rpp_tags_drop(struct rpp_tags *tags); /* zeroed ones are allowed */
 
