@@ -937,6 +937,23 @@ class Marks(unittest.TestCase):
                 reads.accept(which, 0, dicts[which]["value"])
                 self.assertTrue(reads.holds())
 
+    def test_another_value_at_the_address_of_one_that_is_gone(self):
+        class Value:
+            __slots__ = ("__weakref__",)
+        for way in (0, marks.way_for("container")):
+            names, others = {"value": Value(), "other": 0}, []
+            reads, address = _C.Reads(object), id(names["value"])
+            reads.set([(NAMES, way, names, ("value",), (weakref.ref(names["value"]),))])
+            for _ in range(3):
+                names["other"] += 1
+                self.assertTrue(reads.holds())
+            names["value"] = None
+            while not others or id(others[-1]) != address:
+                self.assertLess(len(others), 1000)
+                others.append(Value())
+            names["value"] = others.pop()
+            self.assertFalse(reads.holds())
+
     def test_many_dicts_are_written_to_between_two_looks(self):
         way, count = marks.way_for("container"), 75
         dicts = [{"value": i, "other": 0} for i in range(count)]

@@ -7,7 +7,7 @@ struct dict {
     Py_ssize_t used;
     uint64_t tag;
     const void *table;
-    PyObject *const *values; /* of a dict that shares its table of keys; NULL: the table has them */
+    const uint64_t *values; /* of a dict that shares its table of keys; NULL: the table has them */
 };
 
 struct table_310 {
@@ -30,9 +30,10 @@ enum { SMALL = 3, LARGE = 300 };
 
 static enum { UNKNOWN, AS_310, AS_311 } layout;
 
-static PyObject *const *word_behind(const char *indices, size_t bytes, size_t words)
+/* Words of a table's entries, behind so many bytes of indices. */
+static struct rpp_region entries_of(const char *indices, size_t bytes, size_t words)
 {
-    return (PyObject *const *)(const void *)(indices + bytes) + words;
+    return (struct rpp_region){(const void *)(indices + bytes), words};
 }
 
 static size_t bytes_of_index(Py_ssize_t size)
@@ -40,47 +41,61 @@ static size_t bytes_of_index(Py_ssize_t size)
     return size <= 0xff ? 1 : size <= 0xffff ? 2 : size <= 0xffffffffL ? 4 : 8;
 }
 
-static void take_310(const struct dict *dict, struct rpp_items *out)
+/* One that shares its table has as many values as items, in the order of the keys there. */
+static void places_310(const struct dict *dict, struct rpp_places *out)
 {
     const struct table_310 *table = dict->table;
+    size_t count = (size_t)(dict->values ? dict->used : table->count);
     size_t bytes = (size_t)table->size * bytes_of_index(table->size);
-    out->keys = word_behind(table->indices, bytes, 1);
     out->stride = 3;
-    out->count = dict->values ? dict->used : table->count;
+    out->first = 1;
+    out->regions[RPP_IN_TABLE] = entries_of(table->indices, bytes, count * out->stride);
+    out->values = SIZE_MAX;
+    if (dict->values) {
+        out->values = 0;
+        out->regions[RPP_IN_VALUES] = (struct rpp_region){dict->values, count};
+    }
 }
 
-/* One that shares its keys has, ahead of its values, in which order they were set. */
-static void take_311(const struct dict *dict, struct rpp_items *out)
+/* One that shares its table has a value for each key there, or none yet; ahead of them are, from the
+ * last byte to the first, the number of these bytes, that of items, and the items' keys in order. */
+static void places_311(const struct dict *dict, struct rpp_places *out)
 {
     const struct table_311 *table = dict->table;
     bool has_hashes = table->kind == 0;
-    out->keys = word_behind(table->indices, (size_t)1 << table->log2_bytes, has_hashes);
+    size_t count = (size_t)table->count;
     out->stride = has_hashes ? 3 : 2;
-    out->count = dict->values ? dict->used : table->count;
-    if (dict->values)
-        out->last_placed = (const int8_t *)dict->values - 3;
+    out->first = has_hashes;
+    out->regions[RPP_IN_TABLE] =
+        entries_of(table->indices, (size_t)1 << table->log2_bytes, count * out->stride);
+    out->values = SIZE_MAX;
+    if (dict->values) {
+        const uint8_t *values = (const void *)dict->values;
+        out->values = values[-1] / sizeof *dict->values;
+        out->regions[RPP_IN_VALUES] =
+            (struct rpp_region){dict->values - out->values, out->values + count};
+        out->orders = (const int8_t *)values - 3;
+    }
 }
 
-struct rpp_items rpp_items_of(PyObject *object)
+bool rpp_places_of(PyObject *object, struct rpp_places *out)
 {
     rpp_assert_gil();
     const struct dict *dict = (const void *)object;
-    struct rpp_items items = {.dict = object, .count = -1};
-    if (layout == UNKNOWN)
-        return items;
-    items.values = dict->values;
+    *out = (struct rpp_places){.used = dict->used};
     if (layout == AS_310)
-        take_310(dict, &items);
-    else
-        take_311(dict, &items);
-    return items;
+        places_310(dict, out);
+    else if (layout == AS_311)
+        places_311(dict, out);
+    return layout != UNKNOWN;
 }
 
 /* Entries lie behind a table's indices, of which a dict this small has two bytes an item at most. */
-void rpp_items_prefetch(PyObject *object, size_t count)
+void rpp_prefetch_places(PyObject *object)
 {
-    enum { HEADER = 40, MOST_COUNT = 64, BYTES_AN_ITEM = 2 + 3 * sizeof(void *) };
+    enum { HEADER = 40, MOST_COUNT = 64, BYTES_AN_ITEM = 2 + 3 * sizeof(uint64_t) };
     const struct dict *dict = (const void *)object;
+    size_t count = (size_t)dict->used;
     if (layout == UNKNOWN || count > MOST_COUNT)
         return;
     rpp_prefetch(dict->table, HEADER + count * BYTES_AN_ITEM);
@@ -88,17 +103,44 @@ void rpp_items_prefetch(PyObject *object, size_t count)
         rpp_prefetch(dict->values, count * sizeof *dict->values);
 }
 
+static PyObject *object_at(const struct rpp_places *places, size_t region, size_t word)
+{
+    return (PyObject *)(uintptr_t)places->regions[region].at[word];
+}
+
+bool rpp_item_next(const struct rpp_places *places, struct rpp_item *item)
+{
+    bool shares = places->values != SIZE_MAX;
+    size_t count =
+        shares ? (size_t)places->used : places->regions[RPP_IN_TABLE].count / places->stride;
+    while (item->next < count) {
+        size_t at = item->next++;
+        size_t place = places->orders ? (size_t)places->orders[-(ptrdiff_t)at] : at;
+        size_t key = places->first + place * places->stride;
+        item->region = shares ? RPP_IN_VALUES : RPP_IN_TABLE;
+        item->word = shares ? places->values + place : key + 1;
+        item->key = object_at(places, RPP_IN_TABLE, key);
+        item->value = object_at(places, item->region, item->word);
+        if (item->value)
+            return true;
+    }
+    return false;
+}
+
 /* ---- The proof ----------------------------------------------------------------------------- */
 
 /* Are its items those that the interpreter goes through? */
 static bool is_right(PyObject *dict)
 {
-    struct rpp_items items = rpp_items_of(dict);
-    PyObject *key, *value, *own_key, *own_value;
+    struct rpp_places places;
+    struct rpp_item item = {0};
+    PyObject *key, *value;
+    if (!rpp_places_of(dict, &places) || places.used != PyDict_Size(dict))
+        return false;
     for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
-        if (!rpp_items_next(&items, &own_key, &own_value) || key != own_key || value != own_value)
+        if (!rpp_item_next(&places, &item) || key != item.key || value != item.value)
             return false;
-    return !rpp_items_next(&items, &own_key, &own_value);
+    return !rpp_item_next(&places, &item);
 }
 
 static PyObject *key_of(long number, bool are_texts)

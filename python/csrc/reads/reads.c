@@ -714,7 +714,7 @@ static bool owners_hold(const struct reads *reads, struct owners *owners, size_t
 /* A dict that was written to may still hold: another key of it was set. */
 static bool dict_holds(const struct reads *reads, struct owners *owners, size_t tag)
 {
-    const struct rpp_entries *entries = owners->written ? owners->written[tag].entries : NULL;
+    struct rpp_entries *entries = owners->written ? owners->written[tag].entries : NULL;
     if (entries && rpp_entries_hold(entries, dict_of(owners, tag)))
         return true;
     if (!owners_hold(reads, owners, tag))
