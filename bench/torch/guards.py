@@ -9,8 +9,9 @@ attributes, containers; PyTorch's switches are looked at either way): both launc
 call the program does what programs do: it sets attributes that nobody reads, moves a loop variable in the globals
 of the module and, now and then, calls the net eagerly; then it waits for the device. Prints JSON:
 microseconds of the host for a call, median and the hundredth part above, of both; the median of the rounds'
-differences, with the interval that holds it at 95 %; those of the look alone, without a launch and behind one, by
-turns with a look at nothing; and what is looked at.
+differences, with the interval that holds it at 95 %; those of calls by turns of two callables of the net, one of
+which looks at nothing; those of the look alone, without a launch and behind one, by turns with a look at nothing;
+and what is looked at.
 """
 
 import argparse
@@ -136,8 +137,23 @@ def by_turns(made, net, parts, count, launched):
     return found
 
 
+def calls_by_turns(made, blind, net, parts, count):
+    """Microseconds of calls of two callables of one net, each of which has a graph of its own. What a minute does to
+    launches, it does to both."""
+    found = [], []
+    for i in range(2 * count):
+        which = (i + i // 2) % 2
+        call = (made, blind)[which]
+        disturb(net, parts)
+        torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        call(*disturb.args)
+        found[which].append((time.perf_counter_ns() - start) / 1000)
+    return found
+
+
 class Turns:
-    """Rounds of those, and what the one takes more than the other."""
+    """Rounds of either, and what the one takes more than the other."""
 
     def __init__(self):
         self.rounds = []
@@ -184,11 +200,19 @@ def measure(name, calls, rounds):
     for _ in range(rounds):
         look.rounds.append(by_turns(made, net, parts, calls, False))
         look_launched.rounds.append(by_turns(made, net, parts, calls, True))
+    blind, calls_each = reprise.graphed(fn), Turns()
+    for _ in range(6):
+        blind(*args)
+    Checking(blind, args, False).guard(False)
+    reads.checks = True
+    for _ in range(rounds):
+        calls_each.rounds.append(calls_by_turns(made, blind, net, parts, calls))
     owners, always = made._reads.values.handle.counts()
     return {"model": name, "modules": len(list(net.modules())), "calls": len(found[True]),
             "with": summary(found[True]), "without": summary(found[False]),
             "guards_us": round(statistics.median(pairs), 3), "guards_interval_us": interval(pairs),
-            "guards_worst_us": round(max(pairs), 3), "look": look.facts(), "look_launched": look_launched.facts(),
+            "guards_worst_us": round(max(pairs), 3), "calls_by_turns": calls_each.facts(),
+            "look": look.facts(), "look_launched": look_launched.facts(),
             "owners": owners, "always": always,
             "words": made._reads.values.handle.words(), "values": len(made._reads.values.walk.tokens),
             "failures": made.failures()}
