@@ -985,8 +985,16 @@ class Refused(Case):
         self.check(spoil)
 
 
+class TimeLimit(Exception):
+    pass
+
+
+def time_limit(*_):
+    raise TimeLimit
+
+
 class Interrupted(Case):
-    """Ctrl-C at lines of this package and of the callable, all through a capture."""
+    """Ctrl-C, or the end of a time limit, at lines of this package and of the callable, all through a capture."""
     # On the host driver, where a capture takes 5 ms, at each fourth of some 4,000 lines.
     tries = 1000 if "/host/lib" in os.environ.get("LD_PRELOAD", "") else 40
 
@@ -1000,16 +1008,16 @@ class Interrupted(Case):
         with what the block took. No signal comes there."""
         return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
 
-    def call_until(self, made, x, line):
-        """Calls, and interrupts at that line; how many there were."""
-        count = 0
+    def call_until(self, made, x, line, number=signal.SIGINT):
+        """Calls, and interrupts at that line; how many there were, and whether what the handler raised came here."""
+        count, came = 0, False
 
         def local(frame, event, arg):
             nonlocal count
             if event == "line" and not self.opens_block(frame):
                 count += 1
                 if count == line:
-                    signal.raise_signal(signal.SIGINT)
+                    signal.raise_signal(number)
             return local
 
         def trace(frame, event, arg):
@@ -1018,11 +1026,70 @@ class Interrupted(Case):
         sys.settrace(trace)
         try:
             made(x)
-        except KeyboardInterrupt:
-            pass
+        except (KeyboardInterrupt, TimeLimit):
+            came = True
         finally:
             sys.settrace(None)
-        return count
+        return count, came
+
+    def test_a_time_limit_anywhere(self):
+        """What a handler raises is no failure of the callable, which would be called once more without the limit."""
+        net, x = self.net, inputs(1)[0]
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, time_limit))
+        with torch.no_grad():
+            want = net(x)
+
+            def fresh():
+                made = reprise.graphed(net)
+                made(x)
+                return made
+            lines, _ = self.call_until(fresh(), x, 0)
+            for line in range(1, lines, max(1, 2 * lines // self.tries)):
+                made = fresh()
+                reached, came = self.call_until(made, x, line, signal.SIGALRM)
+                self.assertEqual(came, reached >= line, f"line {line} of {lines}")
+                self.assertFalse(torch.cuda.is_current_stream_capturing(), line)
+                self.assertIs(signal.getsignal(signal.SIGALRM), time_limit)
+                for _ in range(2):
+                    self.assertTrue(same(made(x), want), line)
+                self.assertEqual((len(made.shapes()), made.failures()), (1, []), line)
+
+    def test_a_time_limit_in_the_callable(self):
+        """In each of its runs, by a handler of any sort."""
+        class Handler:
+            def __call__(self, *_):
+                raise TimeLimit
+
+            def method(self, *_):
+                raise TimeLimit
+
+        def fn(x):
+            y = x * weight
+            return y + 1
+
+        def trace(frame, event, arg):
+            nonlocal runs
+            if frame.f_code is fn.__code__ and event == "call":
+                runs += 1
+                if runs == late:
+                    signal.raise_signal(signal.SIGALRM)
+        weight, x = torch.ones(4, device="cuda"), torch.rand(4, device="cuda")
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.getsignal(signal.SIGALRM))
+        for handler in (time_limit, Handler(), Handler().method, functools.partial(time_limit)):
+            signal.signal(signal.SIGALRM, handler)
+            for policy in ("always", "auto"):
+                for late in range(1, 6):
+                    runs, limits, made = 0, 0, reprise.graphed(fn, policy=policy)
+                    for _ in range(20):
+                        sys.settrace(trace)
+                        try:
+                            self.assertTrue(same(made(x), x * 1 + 1))
+                        except TimeLimit:
+                            limits += 1
+                        finally:
+                            sys.settrace(None)
+                    self.assertEqual((limits, made.failures()), (int(runs >= late), []), (handler, policy, late, runs))
+                    self.assertGreater(runs, 1)
 
     def test_anywhere(self):
         net, x = self.net, inputs(1)[0]
@@ -1034,7 +1101,7 @@ class Interrupted(Case):
                 made = reprise.graphed(net)
                 made(x)
                 return made
-            lines = self.call_until(fresh(), x, 0)
+            lines, _ = self.call_until(fresh(), x, 0)
             for line in range(1, lines, max(1, lines // self.tries)):
                 made = fresh()
                 self.call_until(made, x, line)

@@ -5,6 +5,7 @@ outside. Usage: gpu_parts.py [--install] ..."""
 import copy
 import gc
 import pickle
+import signal
 import sys
 import threading
 import unittest
@@ -625,6 +626,48 @@ class Cuts(Case):
         self.assertEqual(self.segments(made), 3)
         self.assertEqual(look.__name__, "look")
         self.assertIs(type(first), torch.nn.Sequential)
+
+    def test_a_time_limit(self):
+        """Which a signal's handler raises, in a marked function or in what is captured, goes to the caller."""
+        class TimeLimit(Exception):
+            pass
+
+        def limit(*_):
+            raise TimeLimit
+
+        def trace(frame, event, arg):
+            nonlocal runs
+            if frame.f_code is code and event == "call":
+                runs += 1
+                if runs == late:
+                    signal.raise_signal(signal.SIGALRM)
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, limit))
+        net, x = block().cuda(), inputs(1)[0]
+
+        def look(x):
+            return x + float(x.sum().item() > 1e9)
+
+        def run(x):
+            return net(reprise_look(net(x)))
+        reprise_look, found = reprise.eager(look), 0
+        for code in (look.__code__, run.__code__):
+            for late in range(1, 8):
+                made, runs, limits = reprise.graphed(run, parts=True), 0, 0
+                for _ in range(12):
+                    sys.settrace(trace)
+                    try:
+                        with torch.no_grad():
+                            got = made(x)
+                    except TimeLimit:
+                        limits += 1
+                        continue
+                    finally:
+                        sys.settrace(None)
+                    torch.testing.assert_close(got, run(x))
+                self.assertEqual(limits, runs >= late, (code.co_name, late))
+                found += limits
+                self.assertEqual(self.segments(made), 2)
+        self.assertGreater(found, 6)
 
     def test_results_are_the_caller_s(self):
         net = block().cuda()

@@ -24,7 +24,7 @@ import reprise
 from reprise import _C
 from reprise._effects.containers import MOST_REGIVEN, Containers, Regiven
 from reprise._effects.effects import Changed, Effects, Unobserved, kind_of
-from reprise._base.interrupts import Interrupts
+from reprise._base.interrupts import Interrupts, is_of_handler, let_through
 from reprise._effects import kept as kept_records
 from reprise._effects.growth import Step, Tail, during, tail_of
 from reprise._effects.python_state import Mapping, Path, Slot
@@ -1119,6 +1119,47 @@ class CtrlC(unittest.TestCase):
                 reached.append("to the end")
         self.assertEqual(reached[1:], ["to the end"])
         self.assertIs(signal.getsignal(signal.SIGINT), before)
+
+    def test_other_signals_wait_too(self):
+        """In the order in which they came, each once; what one raises keeps none from being told."""
+        told, numbers = [], (signal.SIGALRM, signal.SIGUSR1, signal.SIGTERM)
+
+        def tell(number, frame):
+            told.append(number)
+            if number == signal.SIGUSR1:
+                raise TimeoutError
+        for number in numbers:
+            self.addCleanup(signal.signal, number, signal.signal(number, tell))
+        with self.assertRaises(TimeoutError):
+            with Interrupts():
+                for number in (signal.SIGUSR1, signal.SIGALRM, signal.SIGUSR1, signal.SIGTERM):
+                    signal.raise_signal(number)
+                self.assertEqual(told, [])
+        self.assertEqual(told, [signal.SIGUSR1, signal.SIGALRM, signal.SIGTERM])
+        with Interrupts() as held:
+            with held.allowed():
+                signal.raise_signal(signal.SIGALRM)
+                self.assertEqual(told[3:], [signal.SIGALRM])
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.raise_signal(signal.SIGALRM)
+            self.assertEqual(told[4:], [])
+        self.assertEqual(told[4:], [signal.SIGALRM])
+        self.assertEqual([signal.getsignal(number) for number in numbers], [tell, tell, signal.SIG_IGN])
+
+    def test_whose_exception_it_is(self):
+        def limit(*_):
+            raise TimeoutError
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, limit))
+        for fails, of_handler in ((lambda: signal.raise_signal(signal.SIGALRM), True), (lambda: int("x"), False)):
+            try:
+                fails()
+            except Exception as error:
+                self.assertEqual(is_of_handler(error), of_handler)
+                if of_handler:
+                    with self.assertRaises(TimeoutError):
+                        let_through(error)
+                else:
+                    let_through(error)
 
     def test_on_other_threads_nothing_is_held_back(self):
         found = []

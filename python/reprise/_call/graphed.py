@@ -14,6 +14,7 @@ from .._alloc.install import drop_segment_pools
 from .._alloc.pool import Pool
 from .._base import torch_private
 from .._base.collector import clear_frames, uncollected
+from .._base.interrupts import let_through
 from .._base.lines import line_of, tell_mend
 from .._base.made_objects import taking_apart
 from .._base.need import need_gpu
@@ -683,6 +684,7 @@ class Graphed:
         except Unobserved as error:
             return (self._run_observed(group, error, args, kwargs),)
         except Exception as error:  # whatever the callable raises in a capture
+            let_through(error)
             if self._excuse(key, error):
                 return (self._eager_here(args, kwargs),)
             if self._strict:
@@ -1206,6 +1208,7 @@ class Graphed:
             try:
                 return self._capture_settling(key, *call)
             except Exception as error:
+                let_through(error)
                 before, compiled = compiled, torch_private.frames_compiled()
                 if is_short(self._torch, error):
                     clear_frames(error)
@@ -1243,6 +1246,7 @@ class Graphed:
                 self._answers.refuse(self._cpu_family(key))
                 raise
             except Exception as error:  # whatever the callable raises
+                let_through(error)
                 if last or not is_diverged(error) or not self._follows(self._family(key)):
                     self._judge(key, call, error)
                     raise
@@ -1472,6 +1476,7 @@ class Graphed:
             self._answers.learn(self._cpu_family(key), asked)
             return self.estimate_into(into, args, stand_ins, kept)
         except Exception as error:  # whatever the callable raises in a capture
+            let_through(error)
             return text, str(error) or type(error).__name__
         return None
 

@@ -17,6 +17,7 @@ import time
 from .. import _C
 from .._alloc.install import is_installed
 from .._base import torch_private
+from .._base.interrupts import let_through
 from .._base.lines import tell_mend
 from .._base.need import need_torch, why_no_gpu
 from .._base.tree import flatten
@@ -268,6 +269,7 @@ class Judged(Graphed):
                 self._cases.pop(key, None)
                 return
             except Exception as error:  # whatever the callable raises in a capture
+                let_through(error)
                 case.choice.captured(False, (time.perf_counter() - start) * 1000)
                 if self._strict:
                     tell_mend(error, self.name)

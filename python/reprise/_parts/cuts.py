@@ -19,6 +19,7 @@ which their captures check before anything runs.
 import warnings
 
 from .. import _C
+from .._base.interrupts import is_of_handler, let_through
 from .._base.tree import flatten, unflatten
 from .._capture.once import graph
 from .._capture.record import extents
@@ -187,7 +188,7 @@ class Cutter:
             return result
         except BaseException as error:
             self._abandon(error)
-            if not isinstance(self._why, Exception):
+            if not isinstance(self._why, Exception) or is_of_handler(error):
                 raise  # an interrupt
             raise Aborted from self._why
         finally:
@@ -216,6 +217,7 @@ class Cutter:
             return result
         except Exception as error:
             self._abandon(error)
+            let_through(error)
             raise Aborted from error
 
     def _begin(self):

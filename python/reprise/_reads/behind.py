@@ -16,6 +16,7 @@ import types
 
 from .. import _C
 from .._base.collector import uncollected
+from .._base.interrupts import let_through
 from .code import is_foreign_file
 from .runs import Executed, place_of
 from .values import Unreadable
@@ -107,7 +108,8 @@ class Behind:
         with self._lock:
             try:
                 walk = self._walked()
-            except Exception:  # objects may do anything when they are asked
+            except Exception as error:  # objects may do anything when they are asked
+                let_through(error)
                 return False
             if walk.tokens != self._walk.tokens:
                 return False

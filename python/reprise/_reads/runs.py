@@ -20,6 +20,7 @@ from builtins import getattr, hasattr, id  # Python's own, also where functions 
 
 from .. import _C
 from .._base import generators, torch_private
+from .._base.interrupts import is_of_handler
 from .._base.lines import Frame
 from .._base.warn import warn
 from .code import asks_by_made_names, is_foreign_file, is_quiet_file, named
@@ -377,7 +378,7 @@ class Run:
             _warned.add(self.capturing[:2])
             warn(f"reprise: it asks whether the current stream captures (at {self.capturing}). In a graph it does, so "
                  "that replays go the way of captures, also where eager calls go another one")
-        if self.refused is not None and not isinstance(error, KeyboardInterrupt):
+        if self.refused is not None and not (isinstance(error, KeyboardInterrupt) or (error and is_of_handler(error))):
             raise self.refused from (None if error is self.refused else error)
 
     def _compare(self):

@@ -8,6 +8,7 @@ Python's answer first, and what differs or is not there is asked through Python.
 """
 
 from .. import _C
+from .._base.interrupts import let_through
 from .._base.torch_private import library as path_of, native
 
 _CPU, _C10 = "libtorch_cpu.so", "libc10.so"
@@ -190,6 +191,7 @@ def _guarded(get):
         try:
             value = get()
         except Exception as error:  # PyTorch's, of mixed ways to set it
+            let_through(error)
             return type(error).__name__
         return tuple(value) if isinstance(value, list) else value
     return ask

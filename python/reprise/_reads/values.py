@@ -6,6 +6,7 @@ import contextlib
 
 from .. import _C
 from .._base.collector import uncollected
+from .._base.interrupts import let_through
 from .walk import CALL, CELL, ITEMS, LIST, NAMES, VARIABLE, Walk, is_plain, plain_token
 
 MOST_UNSEEN = 20_000  # values that are followed through all code, ran it or not
@@ -219,6 +220,7 @@ def _readable():
     try:
         yield
     except Exception as error:  # objects may do anything when they are asked
+        let_through(error)
         raise Unreadable("what it reads beside its arguments could not be looked through: "
                          f"{type(error).__name__}: {error}") from error
 

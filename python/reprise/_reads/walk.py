@@ -34,6 +34,7 @@ from contextvars import ContextVar
 from .. import _C
 from .._base import torch_private
 from .._base.constants import VIEWS, WRITTEN, is_class, is_plain, is_plain_type
+from .._base.interrupts import let_through
 from .._base.memos import MEMO_TYPE, kept_by
 from .._capture import trackers
 from . import switches
@@ -336,7 +337,8 @@ class Walk(_C.Walk):
             return
         try:
             found = getattr(value, name)
-        except Exception:  # annotations are code of the program's, from CPython 3.14 on
+        except Exception as error:  # annotations are code of the program's, from CPython 3.14 on
+            let_through(error)
             return
         self.own(ATTRIBUTES, value, (name,), (found,), (path,))
 
