@@ -115,6 +115,11 @@ def timed(made, args, count, checks, net, parts):
     return found
 
 
+def turns_of_both(count):
+    """0, 1, 1, 0 and so on: what becomes slower or faster meanwhile does to both alike."""
+    return ((i + i // 2) % 2 for i in range(count))
+
+
 def by_turns(made, net, parts, count, launched):
     """Microseconds of looks alone, which are all that a call does more than one that looks at nothing, and of looks at
     nothing. launched: behind a launch each, which puts what is looked at out of the processor's caches, with the
@@ -123,8 +128,7 @@ def by_turns(made, net, parts, count, launched):
     nothing.set([])
     asked = made._reads.values.handle.holds, nothing.holds
     found = [], []
-    for i in range(2 * count):
-        which = (i + i // 2) % 2
+    for which in turns_of_both(2 * count):
         holds = asked[which]
         disturb(net, parts)
         if launched:
@@ -143,8 +147,7 @@ def calls_by_turns(made, blind, net, parts, count):
     launches, it does to both. Some calls of the one follow each other: behind one of the other its first has had two
     launches since its last, and does not count."""
     found = [], []
-    for i in range(2 * count // IN_A_ROW):
-        which = (i + i // 2) % 2
+    for which in turns_of_both(2 * count // IN_A_ROW):
         call = (made, blind)[which]
         for turn_of_it in range(1 + IN_A_ROW):
             disturb(net, parts)

@@ -1032,10 +1032,10 @@ class Interrupted(Case):
             sys.settrace(None)
         return count, came
 
-    def test_a_time_limit_anywhere(self):
-        """What a handler raises is no failure of the callable, which would be called once more without the limit."""
+    def at_lines(self, number, tries):
+        """Calls that are interrupted at some lines each, and then right: (the callable, line, did it come)."""
         net, x = self.net, inputs(1)[0]
-        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, time_limit))
+        handler = signal.getsignal(number)
         with torch.no_grad():
             want = net(x)
 
@@ -1044,15 +1044,23 @@ class Interrupted(Case):
                 made(x)
                 return made
             lines, _ = self.call_until(fresh(), x, 0)
-            for line in range(1, lines, max(1, 2 * lines // self.tries)):
+            for line in range(1, lines, max(1, lines // tries)):
                 made = fresh()
-                reached, came = self.call_until(made, x, line, signal.SIGALRM)
-                self.assertEqual(came, reached >= line, f"line {line} of {lines}")
+                reached, came = self.call_until(made, x, line, number)
                 self.assertFalse(torch.cuda.is_current_stream_capturing(), line)
-                self.assertIs(signal.getsignal(signal.SIGALRM), time_limit)
+                self.assertIs(signal.getsignal(number), handler)
+                self.assertFalse(runs._askers._lock._is_owned(), f"a run's functions, line {line} of {lines}")
                 for _ in range(2):
                     self.assertTrue(same(made(x), want), line)
-                self.assertEqual((len(made.shapes()), made.failures()), (1, []), line)
+                self.assertEqual(len(made.shapes()), 1, (line, made.failures()))
+                yield made, f"line {line} of {lines}", came == (reached >= line)
+
+    def test_a_time_limit_anywhere(self):
+        """What a handler raises is no failure of the callable, which would be called once more without the limit."""
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, time_limit))
+        for made, line, came in self.at_lines(signal.SIGALRM, self.tries // 2):
+            self.assertTrue(came, line)
+            self.assertEqual(made.failures(), [], line)
 
     def test_a_time_limit_in_the_callable(self):
         """In each of its runs, by a handler of any sort."""
@@ -1092,26 +1100,8 @@ class Interrupted(Case):
                     self.assertGreater(runs, 1)
 
     def test_anywhere(self):
-        net, x = self.net, inputs(1)[0]
-        handler = signal.getsignal(signal.SIGINT)
-        with torch.no_grad():
-            want = net(x)
-
-            def fresh():
-                made = reprise.graphed(net)
-                made(x)
-                return made
-            lines, _ = self.call_until(fresh(), x, 0)
-            for line in range(1, lines, max(1, lines // self.tries)):
-                made = fresh()
-                self.call_until(made, x, line)
-                self.assertFalse(runs._askers._lock._is_owned(), f"a run's functions, line {line} of {lines}")
-                self.assertFalse(torch.cuda.is_current_stream_capturing(), line)
-                self.assertIs(signal.getsignal(signal.SIGINT), handler)
-                for _ in range(2):
-                    self.assertTrue(same(made(x), want), line)
-                self.assertEqual(len(made.shapes()), 1, (line, made.failures()))
-
+        for _ in self.at_lines(signal.SIGINT, self.tries):
+            pass
 
     def test_at_any_time(self):
         """As a timer has it, which is no line's: within captures, ahead of them or behind."""

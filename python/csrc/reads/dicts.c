@@ -17,13 +17,13 @@ struct table_310 {
     char indices[]; /* one for each of `size`, then the entries: hash, key, value */
 };
 
+/* Entries of kind 0 are as those; the others have no hash. */
 struct table_311 {
     Py_ssize_t users;
     uint8_t log2_size, log2_bytes, kind;
     uint32_t version;
     Py_ssize_t room, count;
-    char indices
-        []; /* of 2^log2_bytes bytes, then the entries; of kind 0: as before, else without hash */
+    char indices[]; /* of 2^log2_bytes bytes, then the entries */
 };
 
 enum { SMALL = 3, LARGE = 300 };

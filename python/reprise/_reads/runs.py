@@ -378,7 +378,7 @@ class Run:
             _warned.add(self.capturing[:2])
             warn(f"reprise: it asks whether the current stream captures (at {self.capturing}). In a graph it does, so "
                  "that replays go the way of captures, also where eager calls go another one")
-        if self.refused is not None and not (isinstance(error, KeyboardInterrupt) or (error and is_of_handler(error))):
+        if self.refused is not None and not (isinstance(error, KeyboardInterrupt) or error is not None and is_of_handler(error)):
             raise self.refused from (None if error is self.refused else error)
 
     def _compare(self):
