@@ -1289,6 +1289,8 @@ class Graphed:
                 self._keep_gradients(key, made, before.gradients)
             elif isinstance(made, Split):
                 self._keep_drops(key, made, before.gradients)
+            if before.effects.may_mislead:
+                raise Unfollowed("it executed code that no call did before")
             made.effects = before.effects.replayed(made)
         except BaseException as error:
             clear_frames(error)
@@ -1297,7 +1299,7 @@ class Graphed:
             before.finish()
         self._fast_path.hold(before.effects.keep(lambda: self._watch.tensors))
         self._calls_kept = MOST_CALLS
-        if self._reads.leave_out(before.effects.places):
+        if self._reads.leave_out(before.effects.left()):
             for shape in [one for one in self._shapes.values() if isinstance(one, (Shape, Split))]:
                 shape.assigned = read_by(shape.parts(), self._reads.left_out(), shape.assigns)
             self._fast_path.clear()
@@ -1351,7 +1353,8 @@ class Graphed:
         kept = [(name, leaf) for name, leaf in zip(argument_names(spec, has_kwargs), leaves)
                 if not isinstance(leaf, self._torch.Tensor)]
         return Before(gradients, Effects(self._torch, self._fn, kept,
-                                          self._refusals.known.get(key and self._group(key)), keeps=True))
+                                          self._refusals.known.get(key and self._group(key)), keeps=True,
+                                          reads=self._reads))
 
     def _take(self, before, key, *call):
         return self._by_reach(call[1], lambda params, found: self._take_as(params, found, before, key, *call))

@@ -32,9 +32,10 @@ from .._base.tree import flatten, unflatten
 from .containers import Containers, Filled, Within
 from .growth import Step, Tail, during, is_stand_in, step_of
 from .kept import Kept, are_plain, found_for
-from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, Mapping, Memo, Names, Path, Progress, State, is_plain
+from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, Mapping, Memo, Names, Path, Progress, Slot, State, is_plain, same
 from .reach import Reach
 from .schedules import Schedules, Stepped
+from .unread import Covered, StandIn, UnreadSlot, is_made_of_plain, slots_for
 
 MOST_NAMED = 3  # places that a text names
 _ANEW = frozenset((Memo, State, Drawn))  # which each capture looks at
@@ -132,9 +133,10 @@ class Effects:
 
     arguments: (name, value) of each argument that is no tensor. known: changes that an earlier attempt
     found, by the text of their paths, as (kind before, kind after, by how much a number rose). keeps: may it take
-    the records of an earlier capture of the callable, and leave its own?"""
+    the records of an earlier capture of the callable, and leave its own? reads: what the callable reads, a Reads;
+    None: nobody knows."""
 
-    def __init__(self, torch, fn, arguments=(), known=None, keeps=False):
+    def __init__(self, torch, fn, arguments=(), known=None, keeps=False, reads=None):
         self.torch = torch
         reach = Reach(torch)
         self._roots = {}    # of arguments: number and type by path
@@ -153,6 +155,12 @@ class Effects:
         self._grown = []    # changes of what grows
         self._filled = []   # changes of containers among the arguments, of the run that is under way
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
+        self._reads = reads
+        self._unread = None  # (record, slot) of what nobody reads and runs set; None: no run so far
+        self.may_mislead = False  # did a run execute new code, which may have read stand-ins for what nobody reads?
+        self._set = []      # those of the run that is under way, behind it
+        self._made = []     # the plain parts of what the first run put in the places of slots
+        self._compared = set()  # (id of the owner, key) of places that changed, and that keys tell of
         self._is_restored = False  # did the last run end with the state that it began with?
         self.places = []    # (owner, key) of what a run changed, but of arguments; None: of all it holds
 
@@ -192,6 +200,7 @@ class Effects:
         """Behind the last run: lets go of the program's objects."""
         self.restore()
         self.records, self.before, self.arguments = [], [], ()
+        self._unread, self._set = [], []
 
     def keep(self, watched):
         """Behind that, where the capture worked: what the next one of the callable finds, as long as somebody keeps
@@ -214,7 +223,7 @@ class Effects:
             touched, self._is_restored = self.records, False
             try:
                 with self._schedules.left_out():
-                    result = self._beside_stand_ins(body, placed)
+                    result = self._covered(lambda: self._beside_stand_ins(body, placed))
                 touched = self.touched()
                 return self._gather(result, touched)
             finally:
@@ -223,6 +232,22 @@ class Effects:
                     record.restore()
                 self._is_restored = touched is not self.records
         return run
+
+    def _covered(self, run):
+        """What a run returns. What nobody reads has stand-ins meanwhile, behind the first run that alone which it set."""
+        if self._reads is None:
+            return run()
+        is_first, known = self._unread is None, self._reads.executed.size
+        slots = slots_for(self.records, self._reads) if is_first else self._unread
+        covered = Covered(slots)
+        covered.put()
+        try:
+            return run()
+        finally:
+            self._set = covered.take_away()
+            if is_first:
+                self._unread = self._set
+                self.may_mislead = bool(slots) and self._reads.executed.size != known
 
     def _beside_stand_ins(self, body, placed):
         """What a run returns. Behind the first one nothing tells it what it adds to."""
@@ -276,6 +301,15 @@ class Effects:
                 isinstance(record, Mapping) and record.form == "." and not record.registered)
             self.places.append((record.owner, None if change.slot is None or (is_new and not by_name)
                                 else change.slot.key))
+            if self._tells_calls_apart(change):
+                self._compared.add(self._place(change))
+
+    def _tells_calls_apart(self, change):
+        """May keys tell what was there before? What nobody reads they do not."""
+        if any(self._place(change) == self._place_of(slot) for _, slot in self._set):
+            return True
+        return is_plain(change.before) and is_plain(change.after) and ABSENT not in (change.before, change.after) and (
+            not self._is_grown(change))
 
     def _gather(self, result, touched):
         replaced = {id(value) for record in touched for value in record.replaced()}
@@ -285,19 +319,33 @@ class Effects:
         if self.follows_draws():
             touched = [record for record in touched if not isinstance(record, Drawn)]
         found = [(record, change) for record in touched for change in record.changes()]
+        self._add_set(found)
         found += [(None, change) for change in self._filled]
         found += [(None, Change(slot.path, slot, None, None)) for slot in self._schedules.stepped]
         changes = [change for _, change in found]
         if self.slots is None:
             self.slots = self._judge(found)
+            self._made = [_plain_parts(change.after) for change in changes]
         elif [self._place(c) for c in changes] != [self._place_of(slot) for slot, _ in self.slots]:
             raise _C.Error("it changes other Python state in each run of a capture: it must do the same "
                            "each time")
+        elif not same([_plain_parts(change.after) for change in changes], self._made):
+            raise Changed(changes, ", and to another value in each run of a capture")
         if not changes:
             return result
         numbers = {id(leaf): i for i, leaf in enumerate(flatten(result)[0])
                    if isinstance(leaf, self.torch.Tensor)}
         return (result, tuple(self._assigned(change.after, numbers) for change in changes))
+
+    def _add_set(self, found):
+        """Adds what runs set and nobody reads, to what they changed, (record, change) each."""
+        known = {self._place(change): change for _, change in found}
+        for record, slot in self._set:
+            change = known.get(self._place_of(slot))
+            if change is None:
+                change = Change(slot.path, slot, record.held[slot.key], slot.get())
+                found.append((record, change))
+            change.slot = UnreadSlot.like(change.slot)
 
     @staticmethod
     def _place(change):
@@ -358,8 +406,12 @@ class Effects:
                        for leaf in flatten(change.after)[0])
         if change.slot is None or self._is_registered(change) or self._slot_for(change.slot) is None:
             return False
+        if type(change.slot) is UnreadSlot and is_made_of_plain(change.after):
+            return True  # what is made lazily hangs on something that is read
         if self._is_grown(change):
             return True
+        if self._is_told(change):
+            return str(change.path) in self.known
         if is_plain(change.before) and self.known.get(str(change.path)) != self.found[str(change.path)]:
             return False  # the first time, it may be made lazily
         if type(change.slot) is Tail:
@@ -372,10 +424,17 @@ class Effects:
         return bool(tensors) and all(map(self._is_made, tensors)) and all(
             is_plain(leaf) or isinstance(leaf, self.torch.Tensor) for leaf in _leaves(change.before))
 
+    def _is_told(self, change):
+        """Is it another plain value in the place of one that keys tell of?"""
+        slot = change.slot
+        return self._reads is not None and type(slot) is Slot and is_plain(change.before) and is_plain(change.after) and (
+            ABSENT not in (change.before, change.after) and slot.path.root() not in self._roots) and (
+                self._reads.compares_place(slot.owner, slot.key))
+
     def _is_grown(self, change):
         """Was the same added by two attempts, to a list or a counter that no argument holds?"""
         known, found = self.known.get(str(change.path)), self.found[str(change.path)]
-        if known is None or type(change.slot) is Filled or change.slot.path.root() in self._roots:
+        if known is None or type(change.slot) in (Filled, UnreadSlot) or change.slot.path.root() in self._roots:
             return False
         if type(change.slot) is not Tail:
             return known != found and found[2] is not None and known[2] == found[2]
@@ -405,7 +464,7 @@ class Effects:
     def _assigned(self, value, numbers):
         """What a run assigned, as a tree for the results of the graph."""
         leaves, spec = flatten(value)
-        if any(map(is_stand_in, leaves)):
+        if any(is_stand_in(leaf) or type(leaf) is StandIn for leaf in leaves):
             raise Changed(self._grown, ", as each call keeps it elsewhere too", is_hopeless=True)
         made = [Same(numbers[id(leaf)]) if id(leaf) in numbers else
                 leaf if isinstance(leaf, (self.torch.Tensor, Within)) else Constant(leaf) for leaf in leaves]
@@ -418,6 +477,10 @@ class Effects:
         return ""
 
     # ---- Behind the captures ----
+
+    def left(self):
+        """Those of `places` that tell no calls apart."""
+        return [(owner, key) for owner, key in self.places if (id(owner), key) not in self._compared]
 
     def replayed(self, shape):
         """What the calls of a captured shape assign, or None. Raises Changed where its graphs read what lay
@@ -440,6 +503,10 @@ class Effects:
 def _refuse_step(path, line):
     raise Changed([Change(path, what="by a step")], f" (at {line}). A schedule goes by graphs where its step() comes last: "
                   "before no more than zero_grad(), detach() and the return", is_hopeless=True)
+
+
+def _plain_parts(value):
+    return [leaf if is_plain(leaf) else None for leaf in _leaves(value)]
 
 
 def _leaves(value):

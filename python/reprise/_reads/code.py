@@ -25,6 +25,7 @@ _LACKS = frozenset(("AttributeError", "Exception", "BaseException"))  # by which
 _MAKERS = frozenset(("str", "format", "chr"))
 _ASKED_AROUND = _ASKERS | _EVERYTHING
 _UNTOLD = _EVERYTHING | {"attrgetter", "__getattribute__", "getattr_static"}
+_SETTERS = frozenset(("setattr", "__setattr__"))
 _FORMATS = frozenset(("format", "format_map", "vformat"))  # by which strings ask for attributes
 _IMPORTS = frozenset(("import_module", "__import__", "modules"))  # and for modules
 MATCHED = "__match_args__"
@@ -47,6 +48,7 @@ class Named(NamedTuple):
     by_text: frozenset  # globals that it may ask for as strings
     compares: bool      # it asks of objects other than its constants whether they are the same one
     ahead: frozenset    # (name, attribute) of values that it asks for a version, or what functions say of themselves
+    stored: frozenset   # attributes and globals that it sets
 
 
 def _operations():
@@ -77,6 +79,7 @@ _TABLE = _operations()
 _IS = dis.opmap["IS_OP"]
 _NEITHER = (None, 0)
 _PASSED = frozenset((dis.EXTENDED_ARG, dis.opmap.get("CACHE", dis.EXTENDED_ARG)))
+_STORES = frozenset(op for name, op in dis.opmap.items() if name in ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME"))
 _DEREFS = frozenset(op for name, op in dis.opmap.items() if name == "LOAD_DEREF")
 _SUBSCRIPTS = frozenset(op for name, op in dis.opmap.items() if name in ("BINARY_SUBSCR", "BINARY_OP"))
 _CONSTANTS = frozenset(op for name, op in dis.opmap.items() if name.startswith(("LOAD_CONST", "LOAD_COMMON_CONST")))
@@ -99,7 +102,7 @@ class _Found:
 
     def __init__(self):
         self.globals, self.attributes, self.imports = set(), set(), set()
-        self.maybe, self.by_text, self.ahead = set(), set(), set()
+        self.maybe, self.by_text, self.ahead, self.stored = set(), set(), set(), set()
         self.dynamic = self.untold = self.compares = False
 
 
@@ -118,12 +121,25 @@ def _scan(code, found):
     if "globals" in names:
         found.by_text.update(filter(str.isidentifier, texts))
     found.compares |= _compares(code)
+    if not _STORES.isdisjoint(code.co_code[::2]):
+        found.stored.update(_stored(code))
+    if not _SETTERS.isdisjoint(names):
+        found.stored.update(filter(str.isidentifier, texts))
     if not _DESCRIBED.isdisjoint(names):
         found.ahead.update(_ahead(code))
     found.untold |= not _UNTOLD.isdisjoint(names)
     for inner in consts:
         if type(inner) is types.CodeType:
             _scan(inner, found)
+
+
+def _stored(code):
+    raw, extended = code.co_code, 0
+    for at in range(0, len(raw), 2):
+        argument = raw[at + 1] | extended
+        if raw[at] in _STORES:
+            yield code.co_names[argument]
+        extended = argument << 8 if raw[at] == dis.EXTENDED_ARG else 0
 
 
 def _compares(code):
@@ -193,7 +209,7 @@ def named(code):
     _scan(code, found)
     return Named(frozenset(found.globals | found.by_text), frozenset(found.attributes | found.maybe),
                  frozenset(found.maybe), frozenset(found.imports), found.dynamic, not found.untold,
-                 frozenset(found.by_text), found.compares, frozenset(found.ahead))
+                 frozenset(found.by_text), found.compares, frozenset(found.ahead), frozenset(found.stored))
 
 
 def asks_by_made_names(code):
