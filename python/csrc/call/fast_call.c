@@ -386,7 +386,7 @@ static bool set_gradients(const struct fast_call *fast, struct rpp_shape *shape,
 
 /* What add or add_split was called with; back: of the latter, else NULL. */
 struct addition {
-    PyObject *args, *kwargs, *graph, *results, *build, *choice, *gradients, *back, *on_cpu;
+    PyObject *args, *kwargs, *graph, *results, *build, *choice, *gradients, *back, *on_cpu, *sets;
     int ordinal;
 };
 
@@ -424,6 +424,7 @@ static PyObject *add_shape(struct fast_call *fast, const struct addition *given,
     if (!shape)
         return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
     shape->is_split = given->back;
+    shape->sets = given->sets && PyTuple_Size(given->sets) ? Py_NewRef(given->sets) : NULL;
     if (given->back && given->back != Py_None)
         shape->back = (struct rpp_graph *)Py_NewRef(given->back);
     PyObject *added = NULL;
@@ -450,20 +451,35 @@ static PyObject *add_given(struct fast_call *fast, const struct addition *given)
     return added;
 }
 
-/* add(ordinal, args, kwargs, graph, results, build, choice, gradients, on_cpu): a shape of a
+/* Are these what calls set, as a shape has it? */
+static bool are_sets(PyObject *sets)
+{
+    Py_ssize_t count = PyTuple_Size(sets);
+    for (Py_ssize_t i = 0; i + RPP_SET_PARTS <= count; i += RPP_SET_PARTS)
+        if (!PyDict_CheckExact(PyTuple_GetItem(sets, i)))
+            return false;
+    return count % RPP_SET_PARTS == 0;
+}
+
+/* add(ordinal, args, kwargs, graph, results, build, choice, gradients, on_cpu, sets): a shape of a
  * device. results: of each (shape, strides, dtype), and perhaps the shape to cut it to. build: a
  * Builder, or what makes the result of the list of these; None: the only one is it. graph and
  * choice may be None; where both are, the shape's calls are eager. gradients: as for
- * rpp_gradients_create; on_cpu: as told of rpp_signature_make. */
+ * rpp_gradients_create; on_cpu: as told of rpp_signature_make; sets: what calls set, as a shape has
+ * it. */
 static PyObject *fast_call_add(PyObject *object, PyObject *arguments)
 {
     struct fast_call *fast = (struct fast_call *)object;
     struct addition given = {.choice = Py_None};
-    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|OO!O!", &given.ordinal, &PyTuple_Type, &given.args,
-                          &PyDict_Type, &given.kwargs, &given.graph, &PyTuple_Type, &given.results,
-                          &given.build, &given.choice, &PyTuple_Type, &given.gradients,
-                          &PyTuple_Type, &given.on_cpu))
+    if (!PyArg_ParseTuple(arguments, "iO!O!OO!O|OO!O!O!", &given.ordinal, &PyTuple_Type,
+                          &given.args, &PyDict_Type, &given.kwargs, &given.graph, &PyTuple_Type,
+                          &given.results, &given.build, &given.choice, &PyTuple_Type,
+                          &given.gradients, &PyTuple_Type, &given.on_cpu, &PyTuple_Type,
+                          &given.sets))
         return NULL;
+    if (given.sets && !are_sets(given.sets))
+        return PyErr_Format(PyExc_TypeError,
+                            "add takes what calls set in parts of four, the first a dict");
     PyObject *graph = given.graph, *choice = given.choice;
     if ((graph != Py_None && Py_TYPE(graph) != rpp_graph_type) ||
         (choice != Py_None && Py_TYPE(choice) != rpp_choice_type))
@@ -558,6 +574,8 @@ static PyObject *finished(const struct rpp_shape *shape, const struct rpp_inputs
         return NULL;
     if (shape->gradients && !rpp_gradients_give(shape->gradients))
         return NULL;
+    if (!rpp_shape_set(shape))
+        return NULL;
     return built(shape, inputs, results);
 }
 
@@ -642,7 +660,7 @@ static PyObject *try_replay(struct fast_call *fast, const struct rpp_shape *shap
                             const struct rpp_inputs *inputs)
 {
     uint64_t extents[RPP_MOST_TENSORS];
-    if (!shape->graph || rpp_graph_is_stale(shape->graph) ||
+    if (!shape->graph || rpp_graph_is_stale(shape->graph) || !rpp_shape_can_set(shape) ||
         !rpp_inputs_lie(inputs, &shape->signature, extents) || !rpp_guard_holds(&fast->guard))
         return Py_NewRef(miss);
     return shape->is_split ? go_forward(fast, shape, inputs) : replay(fast, shape, inputs, extents);

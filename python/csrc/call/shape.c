@@ -19,6 +19,7 @@ void rpp_shape_release(struct rpp_shape *shape)
     rpp_gradients_destroy(shape->gradients);
     Py_XDECREF((PyObject *)shape->graph);
     Py_XDECREF((PyObject *)shape->back);
+    Py_XDECREF(shape->sets);
     Py_XDECREF(shape->choice);
     Py_XDECREF(shape->build);
     PyMem_Free(shape);
@@ -89,6 +90,57 @@ struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordi
         return shape;
     rpp_shape_release(shape);
     return NULL;
+}
+
+/* One thing that calls set; sets: of a shape. */
+struct set {
+    PyObject *dict, *key, *value; /* borrowed */
+    bool adds;
+};
+
+static struct set set_at(PyObject *sets, Py_ssize_t i)
+{
+    assert(i + RPP_SET_PARTS <= PyTuple_Size(sets));
+    return (struct set){PyTuple_GetItem(sets, i), PyTuple_GetItem(sets, i + 1),
+                        PyTuple_GetItem(sets, i + 2), PyTuple_GetItem(sets, i + 3) == Py_True};
+}
+
+bool rpp_shape_can_set(const struct rpp_shape *shape)
+{
+    rpp_assert_gil();
+    Py_ssize_t count = shape->sets ? PyTuple_Size(shape->sets) : 0;
+    for (Py_ssize_t i = 0; i < count; i += RPP_SET_PARTS) {
+        struct set set = set_at(shape->sets, i);
+        PyObject *there = set.adds ? PyDict_GetItemWithError(set.dict, set.key) : NULL;
+        if (set.adds && (!there || !PyLong_CheckExact(there))) {
+            PyErr_Clear();
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool add_to(const struct set *set)
+{
+    PyObject *there = PyDict_GetItemWithError(set->dict, set->key);
+    if (!there && !PyErr_Occurred())
+        PyErr_SetObject(PyExc_KeyError, set->key);
+    PyObject *sum = there ? PyNumber_Add(there, set->value) : NULL;
+    bool done = sum && PyDict_SetItem(set->dict, set->key, sum) == 0;
+    Py_XDECREF(sum);
+    return done;
+}
+
+bool rpp_shape_set(const struct rpp_shape *shape)
+{
+    rpp_assert_gil();
+    Py_ssize_t count = shape->sets ? PyTuple_Size(shape->sets) : 0;
+    for (Py_ssize_t i = 0; i < count; i += RPP_SET_PARTS) {
+        struct set set = set_at(shape->sets, i);
+        if (!(set.adds ? add_to(&set) : PyDict_SetItem(set.dict, set.key, set.value) == 0))
+            return false;
+    }
+    return true;
 }
 
 /* ---- The table ----------------------------------------------------------------------------- */
@@ -208,6 +260,7 @@ int rpp_shapes_traverse(const struct rpp_shape_table *table, visitproc visit, vo
         for (const struct rpp_shape *shape = table->buckets[i]; shape; shape = shape->next) {
             Py_VISIT(shape->graph);
             Py_VISIT(shape->back);
+            Py_VISIT(shape->sets);
             Py_VISIT(shape->choice);
             Py_VISIT(shape->build);
             int found = rpp_gradients_traverse(shape->gradients, visit, arg);

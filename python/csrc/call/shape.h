@@ -13,6 +13,7 @@
 #include "grad/gradients.h"
 
 enum { RPP_MOST_RESULTS = 512 }; /* a cache has two tensors a layer */
+enum { RPP_SET_PARTS = 4 };      /* dict, key, value, and whether that is added to a whole number */
 
 struct rpp_shape {
     struct rpp_shape *next; /* in its bucket */
@@ -20,6 +21,7 @@ struct rpp_shape {
     struct rpp_signature signature;
     int32_t ordinal;         /* of the device that it works on */
     struct rpp_graph *graph; /* NULL: there is none, and calls are eager */
+    PyObject *sets;          /* NULL: nothing; or what calls set, RPP_SET_PARTS of each */
     PyObject *choice;        /* a Choice that says how calls go; NULL: by the graph, if any */
     size_t result_count;
     struct rpp_result *results;
@@ -36,6 +38,11 @@ struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordi
                                    PyObject *graph, PyObject *results, PyObject *build,
                                    PyObject *choice, PyObject *told);
 void rpp_shape_release(struct rpp_shape *shape);
+/* Do calls find whole numbers where they add to some? */
+bool rpp_shape_can_set(const struct rpp_shape *shape);
+/* Sets what calls of it set; false with an exception set. Values that are replaced may run Python as
+ * they go. */
+bool rpp_shape_set(const struct rpp_shape *shape);
 /* Are the scalars of its graph such as that was captured for? */
 bool rpp_shape_has_its_scalars(const struct rpp_shape *shape);
 

@@ -604,7 +604,7 @@ class Graphed:
         taker = self._fast_path.guard(guarded)
         self._fast_path.know((*args, *kwargs.values()))
         return taker.add(device, args, kwargs, shape.graph, made, build, choice, gradients,
-                         self._told_on_cpu(key, args, kwargs))
+                         self._told_on_cpu(key, args, kwargs), shape.sets())
 
     def _told_on_cpu(self, key, args, kwargs):
         """What the key of a call has of each argument on the CPU. Not what that holds now: another thread may have

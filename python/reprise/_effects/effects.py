@@ -38,6 +38,7 @@ from .schedules import Schedules, Stepped
 from .unread import Covered, StandIn, UnreadSlot, is_made_of_plain, slots_for
 
 MOST_NAMED = 3  # places that a text names
+_SETTING = frozenset((Slot, UnreadSlot, Step))  # slots which plain values are put in
 _ANEW = frozenset((Memo, State, Drawn))  # which each capture looks at
 
 
@@ -160,6 +161,7 @@ class Effects:
         self.may_mislead = False  # did a run execute new code, which may have read stand-ins for what nobody reads?
         self._set = []      # those of the run that is under way, behind it
         self._made = []     # the plain parts of what the first run put in the places of slots
+        self._values = None  # what calls set, where all of that is plain: results of the graph are none of it
         self._compared = set()  # (id of the owner, key) of places that changed, and that keys tell of
         self._is_restored = False  # did the last run end with the state that it began with?
         self.places = []    # (owner, key) of what a run changed, but of arguments; None: of all it holds
@@ -331,11 +333,13 @@ class Effects:
                            "each time")
         elif not same([_plain_parts(change.after) for change in changes], self._made):
             raise Changed(changes, ", and to another value in each run of a capture")
-        if not changes:
+        self._refuse_stand_ins(changes)
+        if all(type(slot) in _SETTING and is_plain(change.after) for (slot, _), change in zip(self.slots, changes)):
+            self._values = tuple(change.after for change in changes)
             return result
         numbers = {id(leaf): i for i, leaf in enumerate(flatten(result)[0])
                    if isinstance(leaf, self.torch.Tensor)}
-        return (result, tuple(self._assigned(change.after, numbers) for change in changes))
+        return (result, tuple(self._assigned(change.after, numbers, self.torch.Tensor) for change in changes))
 
     def _add_set(self, found):
         """Adds what runs set and nobody reads, to what they changed, (record, change) each."""
@@ -437,9 +441,14 @@ class Effects:
         if known is None or type(change.slot) in (Filled, UnreadSlot) or change.slot.path.root() in self._roots:
             return False
         if type(change.slot) is not Tail:
-            return known != found and found[2] is not None and known[2] == found[2]
+            return known != found and found[2] is not None and known[2] == found[2] and not self._is_read_beside(change)
         return known == found and change.slot.find_holders(self.records) and all(
             is_plain(leaf) or self._is_made(leaf) for leaf in flatten(change.after)[0])
+
+    def _is_read_beside(self, change):
+        """May other calls read what this raises?"""
+        path = change.slot.path
+        return self._reads is not None and path.form != "[" and self._reads.reads_beside(path.name)
 
     def _is_growing(self, change):
         """Does an object among the arguments hold tensors of another shape now? Calls would be captured one by
@@ -461,13 +470,17 @@ class Effects:
         """Is it a tensor on the device, which the result of a graph can be?"""
         return type(leaf) is self.torch.Tensor and leaf.is_cuda and leaf.layout is self.torch.strided
 
-    def _assigned(self, value, numbers):
+    def _refuse_stand_ins(self, changes):
+        kept = [c for c in changes if any(is_stand_in(leaf) or type(leaf) is StandIn for leaf in _leaves(c.after))]
+        if kept:
+            raise Changed(self._grown or kept, ", as each call keeps it elsewhere too", is_hopeless=True)
+
+    @staticmethod
+    def _assigned(value, numbers, tensor_class):
         """What a run assigned, as a tree for the results of the graph."""
         leaves, spec = flatten(value)
-        if any(is_stand_in(leaf) or type(leaf) is StandIn for leaf in leaves):
-            raise Changed(self._grown, ", as each call keeps it elsewhere too", is_hopeless=True)
         made = [Same(numbers[id(leaf)]) if id(leaf) in numbers else
-                leaf if isinstance(leaf, (self.torch.Tensor, Within)) else Constant(leaf) for leaf in leaves]
+                leaf if isinstance(leaf, (tensor_class, Within)) else Constant(leaf) for leaf in leaves]
         return unflatten(spec, made)
 
     @staticmethod
@@ -497,7 +510,7 @@ class Effects:
                               [r for r in self.records if id(r.owner) in owners], is_hopeless=True)
         for slot, _ in self.slots:
             self.places += slot.places()
-        return Assignments(self.torch, [(self._slot_for(slot), kind) for slot, kind in self.slots])
+        return Assignments(self.torch, [(self._slot_for(slot), kind) for slot, kind in self.slots], self._values)
 
 
 def _refuse_step(path, line):
@@ -537,12 +550,21 @@ class Before:
             self.gradients.restore()
 
 
-class Assignments:
-    """What the calls of a captured shape assign beside their results."""
+def _is_set_at_once(slot):
+    """Does its value go into a dict, whatever is there but for the number that a step adds to?"""
+    plainly = slot.slot if type(slot) is Step else slot
+    return (type(slot) is Step or type(slot) is UnreadSlot) and type(plainly.owner) is dict and (
+        plainly.record in (Mapping, Names))
 
-    def __init__(self, torch, slots):
+
+class Assignments:
+    """What the calls of a captured shape assign beside their results. values: what they put in the slots, the same at
+    each call; None: the graph makes it."""
+
+    def __init__(self, torch, slots, values=None):
         self.torch = torch
         self.slots = slots
+        self._values = values
         self.fills = any(type(slot) is Filled for slot, _ in slots)
         self.misfits = 0  # calls that found something else there
 
@@ -555,8 +577,20 @@ class Assignments:
         kind_here = functools.partial(kind_of, self.torch)
         return all(slot.of(arguments).fits(kind_here, kind) for slot, kind in self.slots)
 
+    def sets(self):
+        """For the fast path: dict, key, value, and whether that is added, of each thing that calls set, one after the
+        other; None: that is not all there is to it."""
+        found = [(slot, value) for (slot, _), value in zip(self.slots, self._values or ()) if _is_set_at_once(slot)]
+        return tuple(part for slot, value in found for part in (
+            slot.owner, slot.key, slot.by if type(slot) is Step else value, type(slot) is Step)) if (
+                len(found) == len(self.slots)) else None
+
     def deliver(self, made, arguments=()):
-        """Assigns, and returns the result of the call. made: both, as a replay makes them."""
+        """Assigns, and returns the result of the call. made: that, with what the graph makes beside it."""
+        if self._values is not None:
+            for (slot, _), value in zip(self.slots, self._values):
+                slot.of(arguments).put(value)
+            return made
         result, values = made
         leaves = None
         for (slot, _), value in zip(self.slots, values):

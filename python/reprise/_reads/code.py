@@ -4,6 +4,7 @@ within it are its own. Whose code is the program's, and whose is Python's, PyTor
 """
 
 import _string
+import collections
 import dis
 import functools
 import os
@@ -49,6 +50,7 @@ class Named(NamedTuple):
     compares: bool      # it asks of objects other than its constants whether they are the same one
     ahead: frozenset    # (name, attribute) of values that it asks for a version, or what functions say of themselves
     stored: frozenset   # attributes and globals that it sets
+    looked: frozenset   # attributes, globals and closed variables that it reads for more than to set them anew
 
 
 def _operations():
@@ -79,8 +81,9 @@ _TABLE = _operations()
 _IS = dis.opmap["IS_OP"]
 _NEITHER = (None, 0)
 _PASSED = frozenset((dis.EXTENDED_ARG, dis.opmap.get("CACHE", dis.EXTENDED_ARG)))
-_STORES = frozenset(op for name, op in dis.opmap.items() if name in ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME"))
+_STORES = frozenset(op for name, op in dis.opmap.items() if name in ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF"))
 _DEREFS = frozenset(op for name, op in dis.opmap.items() if name == "LOAD_DEREF")
+_STORE_DEREF = dis.opmap["STORE_DEREF"]
 _SUBSCRIPTS = frozenset(op for name, op in dis.opmap.items() if name in ("BINARY_SUBSCR", "BINARY_OP"))
 _CONSTANTS = frozenset(op for name, op in dis.opmap.items() if name.startswith(("LOAD_CONST", "LOAD_COMMON_CONST")))
 
@@ -102,13 +105,17 @@ class _Found:
 
     def __init__(self):
         self.globals, self.attributes, self.imports = set(), set(), set()
-        self.maybe, self.by_text, self.ahead, self.stored = set(), set(), set(), set()
+        self.maybe, self.by_text, self.ahead = set(), set(), set()
+        self.stored, self.looked = set(), set()
         self.dynamic = self.untold = self.compares = False
 
 
 def _scan(code, found):
     names, consts = code.co_names, code.co_consts
-    found.dynamic |= _C.read_instructions(code, found.globals, found.attributes, found.imports)
+    of_globals, attributes = set(), set()
+    found.dynamic |= _C.read_instructions(code, of_globals, attributes, found.imports)
+    found.globals |= of_globals
+    found.attributes |= attributes
     texts = [c for c in consts if type(c) is str]
     if not _ASKED_AROUND.isdisjoint(names):
         found.maybe.update(filter(str.isidentifier, texts))
@@ -121,8 +128,12 @@ def _scan(code, found):
     if "globals" in names:
         found.by_text.update(filter(str.isidentifier, texts))
     found.compares |= _compares(code)
+    raised: set = set()
     if not _STORES.isdisjoint(code.co_code[::2]):
-        found.stored.update(_stored(code))
+        stores, loads = _counts(code)
+        found.stored.update(stores)
+        raised = {name for name, count in stores.items() if loads[name] <= count}
+    found.looked |= (of_globals | attributes | set(code.co_freevars)) - raised
     if not _SETTERS.isdisjoint(names):
         found.stored.update(filter(str.isidentifier, texts))
     if not _DESCRIBED.isdisjoint(names):
@@ -133,13 +144,22 @@ def _scan(code, found):
             _scan(inner, found)
 
 
-def _stored(code):
+def _counts(code):
+    """How often it sets and reads by each name of an attribute, a global or a closed variable."""
     raw, extended = code.co_code, 0
+    stores: collections.Counter = collections.Counter()
+    loads: collections.Counter = collections.Counter()
     for at in range(0, len(raw), 2):
-        argument = raw[at + 1] | extended
-        if raw[at] in _STORES:
-            yield code.co_names[argument]
-        extended = argument << 8 if raw[at] == dis.EXTENDED_ARG else 0
+        op, argument = raw[at], raw[at + 1] | extended
+        extended = argument << 8 if op == dis.EXTENDED_ARG else 0
+        what, shift = _TABLE.get(op, _NEITHER)
+        if op in _STORES:
+            stores[_free_name(code, argument) if op == _STORE_DEREF else code.co_names[argument]] += 1
+        elif what in (_ATTRIBUTE, _GLOBAL):
+            loads[code.co_names[argument >> shift]] += 1
+        elif op in _DEREFS:
+            loads[_free_name(code, argument)] += 1
+    return stores, loads
 
 
 def _compares(code):
@@ -209,7 +229,8 @@ def named(code):
     _scan(code, found)
     return Named(frozenset(found.globals | found.by_text), frozenset(found.attributes | found.maybe),
                  frozenset(found.maybe), frozenset(found.imports), found.dynamic, not found.untold,
-                 frozenset(found.by_text), found.compares, frozenset(found.ahead), frozenset(found.stored))
+                 frozenset(found.by_text), found.compares, frozenset(found.ahead), frozenset(found.stored),
+                 frozenset(found.looked))
 
 
 def asks_by_made_names(code):

@@ -213,6 +213,12 @@ class Reads:
         with self._lock:
             return (id(owner), key) in self._looked_at() or (id(owner), None) in self._looked_at()
 
+    def reads_beside(self, name):
+        """Does code that ran read what has this name for more than to set it anew?"""
+        with self._lock:
+            walk = self.values.walk
+            return walk is not None and (name in walk.looked or (walk.asks_for(name) and name not in walk.stored))
+
     def _looked_at(self):
         """The places that are looked at: (id of the owner, key or None)."""
         at = (self.values.walks, self.values.replaced)

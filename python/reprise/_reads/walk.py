@@ -180,6 +180,7 @@ class Walk(_C.Walk):
         self.cautions = []
         self.names = {"forward"} if names is None else set(names)
         self.stored = set()     # attributes and globals that code sets
+        self.looked = set()     # those, and closed variables, that it reads for more than to set them anew
         self._skipped = _SKIPPED_DUNDERS
         self._tensor_class = torch.Tensor
         self._ahead = collections.deque()
@@ -239,7 +240,7 @@ class Walk(_C.Walk):
         self._under_way = None
         self._inherited.clear()
         self.names, self.paths = set(self.names), list(self.paths)  # others than those that somebody has
-        self.stored = set(self.stored)
+        self.stored, self.looked = set(self.stored), set(self.looked)
         self._learn_made()
         for scope in (*self._shared, *self._scopes):
             scope.look_again()
@@ -379,7 +380,7 @@ class Walk(_C.Walk):
     def twin(self):
         """Another one, which found the same: of a walk that does not go on."""
         made = Walk(self.torch, self.known, self.names, self.executed, self.left, self.takes, self._most)
-        made.names, made.stored = self.names, self.stored  # nobody adds to them
+        made.names, made.stored, made.looked = self.names, self.stored, self.looked  # nobody adds to them
         made.paths = self.paths
         made.dynamic, made.has_memory, made.binds_all = self.dynamic, self.has_memory, self.binds_all
         made.compares = self.compares
@@ -679,6 +680,7 @@ class Walk(_C.Walk):
         found = named(code)
         self.names |= found.attributes
         self.stored |= found.stored
+        self.looked |= found.looked
         self.globals |= found.globals | found.imports
         self._maybe |= found.maybe
         self._ahead_of |= found.ahead

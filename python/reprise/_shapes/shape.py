@@ -170,7 +170,7 @@ class Shape:
         """How the fast path makes the results of a call with these tensors, and what it makes of
         them: None where a call takes more than that. ways: the index or name of each argument that is no
         tensor; tensor_ways: of each that is one."""
-        if self.effects is not None or self.cpu is not None or self.seat is not None or self.lines or self.spares or (
+        if self.sets() is None or self.cpu is not None or self.seat is not None or self.lines or self.spares or (
                 self.assigned or (self.drawn is not None and self.drawn.borrows)):
             return None
         if any(r[0] not in ("output", "value", "again", "argument") for r in self.results):
@@ -188,12 +188,16 @@ class Shape:
         except ValueError:
             return None  # it is too deep
 
+    def sets(self):
+        """As of Assignments: of a call."""
+        return self.effects.sets() if self.effects is not None else ()
+
     def is_short(self, tensors):
         """Can the fast path replay calls with these tensors by Python, as one that hands over its arguments in
         their order?"""
         follows = self.scalars is None or (self.cpu is not None and self.cpu.places)
         slow = self.lines or self.spares or self.has_given or self.assigned
-        return self.effects is None and self.seat is None and not slow and (
+        return self.sets() is not None and self.seat is None and not slow and (
             bool(follows)) and self.takes_in_order(tensors, self.cpu)
 
     def takes_in_order(self, tensors, cpu):
