@@ -32,6 +32,8 @@ RUNS = {
     "gpu_reached.py --install": 44,
     "gpu_behind.py": 26,
     "gpu_behind.py --install": 26,
+    "gpu_sets.py": 11,
+    "gpu_sets.py --install": 11,
     "gpu_asked.py": 22,
     "gpu_asked.py --install": 22,
     "gpu_homes.py": 16,

@@ -441,14 +441,14 @@ class Effects:
         if known is None or type(change.slot) in (Filled, UnreadSlot) or change.slot.path.root() in self._roots:
             return False
         if type(change.slot) is not Tail:
-            return known != found and found[2] is not None and known[2] == found[2] and not self._is_read_beside(change)
+            return known != found and found[2] is not None and known[2] == found[2]
         return known == found and change.slot.find_holders(self.records) and all(
             is_plain(leaf) or self._is_made(leaf) for leaf in flatten(change.after)[0])
 
-    def _is_read_beside(self, change):
+    def _is_read_beside(self, slot):
         """May other calls read what this raises?"""
-        path = change.slot.path
-        return self._reads is not None and path.form != "[" and self._reads.reads_beside(path.name)
+        return type(slot) is Step and self._reads is not None and slot.path.form != "[" and (
+            self._reads.reads_beside(slot.path.name))
 
     def _is_growing(self, change):
         """Does an object among the arguments hold tensors of another shape now? Calls would be captured one by
@@ -508,6 +508,10 @@ class Effects:
                 raise Changed(changes, ". Write into the tensor instead, copy_(), or pass it as an argument",
                               self._kinds_under(changes),
                               [r for r in self.records if id(r.owner) in owners], is_hopeless=True)
+        beside = [Change(slot.path, what="is raised") for slot, _ in self.slots if self._is_read_beside(slot)]
+        if beside:
+            raise Changed(beside, ", as other calls may read it", is_hopeless=True,
+                          records=[r for r in self.records if any(r.owner is slot.owner for slot, _ in self.slots)])
         for slot, _ in self.slots:
             self.places += slot.places()
         return Assignments(self.torch, [(self._slot_for(slot), kind) for slot, kind in self.slots], self._values)

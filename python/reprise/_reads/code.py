@@ -230,7 +230,7 @@ def named(code):
     return Named(frozenset(found.globals | found.by_text), frozenset(found.attributes | found.maybe),
                  frozenset(found.maybe), frozenset(found.imports), found.dynamic, not found.untold,
                  frozenset(found.by_text), found.compares, frozenset(found.ahead), frozenset(found.stored),
-                 frozenset(found.looked))
+                 frozenset(found.looked | found.maybe))
 
 
 def asks_by_made_names(code):

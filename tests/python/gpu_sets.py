@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: MIT
+"""Plain values that calls set, beside an eager twin: what calls of several kinds leave, and what they read of each
+other. Usage: gpu_sets.py [--install] ..."""
+
+import ctypes
+import sys
+import threading
+import unittest
+import warnings
+from unittest import mock
+
+import torch
+
+import reprise
+
+INSTALL = "--install" in sys.argv
+if INSTALL:
+    sys.argv.remove("--install")
+    reprise.install()
+
+WIDTH = 8
+LAST = 0
+ORDERS = ((2, 2, 3, 3), (2, 3), (2, 2, 2, 3), (3, 2, 2, 4, 4, 2, 3))  # of batch sizes: calls follow each other or not
+CALLS = 28
+
+
+class Slots:
+    __slots__ = ("last",)
+
+    def __init__(self):
+        self.last = 0
+
+
+class State:
+    """Of a program, beside its nets. An object of Python's own would be looked at as a whole."""
+
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+
+class Noting(torch.nn.Module):
+    """Notes the size of its batch in each kind of place that nobody reads."""
+
+    most = 0
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(WIDTH, WIDTH)
+        self.last, self.extent, self.named, self.done, self.slots = 0, [0, 0], "", False, Slots()
+
+    def forward(self, x):
+        global LAST
+        LAST = self.last = x.shape[0]
+        self.extent = [x.shape[0], {"width": x.shape[1]}]
+        self.slots.last = type(self).most = x.shape[0] * 2
+        setattr(self, "named", "even" if x.shape[0] % 2 == 0 else "odd")
+        self.done = True
+        return self.inner(x)
+
+    def left(self):
+        return self.last, self.extent, self.slots.last, type(self).most, self.named, self.done, LAST
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+
+    def follow(self, make, orders=ORDERS, grad=False):
+        """make() gives a function of an input, and what calls left. Returns what was graphed in each order."""
+        made = []
+        for order in orders:
+            fn, left = make()
+            twin, twin_left = make()
+            graphed = reprise.graphed(fn)
+            with warnings.catch_warnings(), torch.set_grad_enabled(grad):
+                warnings.simplefilter("error")
+                for i in range(CALLS):
+                    x = torch.full((order[i % len(order)], WIDTH), 0.5 + i, device="cuda")
+                    want = twin(x)
+                    wanted = twin_left()
+                    got = graphed(x)
+                    self.assertTrue(torch.equal(got, want), (order, i))
+                    self.assertEqual(left(), wanted, (order, i))
+                    if grad:
+                        got.sum().backward()
+                        want.sum().backward()
+            self.assertEqual(graphed.failures(), [])
+            made.append(graphed)
+        return made
+
+
+class Unread(Case):
+    @staticmethod
+    def noting():
+        torch.manual_seed(2)
+        net = Noting().cuda()
+        return net, net.left
+
+    def test_each_kind_of_place(self):
+        """A graph a shape, whatever a call of another one left."""
+        for grad in (False, True):
+            for order, graphed in zip(ORDERS, self.follow(self.noting, grad=grad)):
+                shapes = graphed.shapes()
+                self.assertEqual(len(shapes), len(set(order)) * (1 + grad))
+                self.assertGreaterEqual(sum(s["replays"] for s in shapes), (CALLS - 2 * len(set(order))) * (1 + grad))
+
+    def test_what_the_program_sets_itself(self):
+        """It was there as the call was captured, and is another one by a later call."""
+        net = Noting().cuda()
+        net.done = True
+        graphed = reprise.graphed(net)
+        with torch.no_grad():
+            for i in range(9):
+                net.done, net.extent = i % 3 != 2, None
+                graphed(torch.ones(2, WIDTH, device="cuda"))
+                self.assertEqual((net.done, net.extent), (True, [2, {"width": WIDTH}]))
+            kept = net.extent
+            graphed(torch.ones(2, WIDTH, device="cuda"))
+        self.assertIsNot(net.extent, kept, "each call makes a list of its own")
+        self.assertEqual(len(graphed.shapes()), 1)
+
+    def test_an_attribute_of_an_argument(self):
+        states = [State(last=0), State(last=0)]
+
+        def fn(x, state):
+            state.last = x.shape[0]
+            return x + 1
+        graphed = reprise.graphed(fn)
+        for i in range(24):
+            size, state = (2, 2, 3, 3, 3)[i % 5], states[i % 2]
+            graphed(torch.ones(size, WIDTH, device="cuda"), state)
+            self.assertEqual(state.last, size)
+        self.assertEqual(graphed.failures(), [])
+        self.assertGreaterEqual(sum(s["replays"] for s in graphed.shapes()), 16)
+
+    def test_a_branch_that_a_capture_meets_first_reads_it(self):
+        class Branching(Noting):
+            def larger(self, y):
+                return y * 2 if self.done is True else y * 3
+
+            def forward(self, x):
+                y = self.inner(x)
+                if x.shape[0] > 3:
+                    y = self.larger(y)
+                self.done = True
+                return y
+
+        def make():
+            torch.manual_seed(2)
+            net = Branching().cuda()
+            net.done = True
+            return net, lambda: net.done
+        self.follow(make, orders=((2, 2, 2, 5, 5), (5, 2)))
+
+    def test_another_thread_finds_the_values_of_the_program(self):
+        """While runs have others there."""
+        net, found, stop = Noting().cuda(), [], threading.Event()
+        net.done = True
+
+        def look():
+            while not stop.is_set():
+                found.append((bool(net.done), len(net.extent), net.last + 1 > 0, f"{net.last}".isdigit()))
+        one = threading.Thread(target=look)
+        one.start()
+        try:
+            with torch.no_grad():
+                for size in range(1, 7):
+                    graphed = reprise.graphed(net)
+                    for _ in range(3):
+                        graphed(torch.ones(size, WIDTH, device="cuda"))
+        finally:
+            stop.set()
+            one.join()
+        self.assertTrue(found)
+        self.assertEqual(set(found), {(True, 2, True, True)})
+
+    def test_the_fast_path_sets_them(self):
+        """And raises counters."""
+        def fn(x):
+            net.last = x.shape[0]
+            net.calls += 2
+            return x + 1
+        net, x = State(last=0, calls=0), torch.ones(2, WIDTH, device="cuda")
+        graphed = reprise.graphed(fn)
+        for _ in range(6):
+            graphed(x)
+        with mock.patch.object(graphed, "_call_missed", side_effect=AssertionError):
+            calls, net.last = net.calls, None
+            graphed(x)
+            self.assertEqual((net.last, net.calls), (2, calls + 2))
+        replays = graphed.shapes()[0]["replays"]
+        net.calls = "none"  # the fast path adds to no such thing: an eager call says so
+        with self.assertRaises(TypeError):
+            graphed(x)
+        self.assertEqual(net.calls, "none")
+        net.calls = 5
+        graphed(x)
+        self.assertEqual(net.calls, 7)
+        self.assertEqual(graphed.shapes()[0]["replays"], replays + 1)
+
+
+class Read(Case):
+    """What is set tells calls apart where code reads it."""
+
+    def test_what_a_call_reads_and_sets(self):
+        class Last(Noting):
+            def forward(self, x):
+                y = self.inner(x) + self.last
+                self.last = x.shape[0]
+                return y
+
+        def make():
+            torch.manual_seed(2)
+            net = Last().cuda()
+            return net, lambda: net.last
+        for graphed in self.follow(make):
+            self.assertGreater(sum(s["replays"] for s in graphed.shapes()), CALLS // 3)
+
+    def test_an_item_of_a_dict(self):
+        def make():
+            state = {"size": 0, "name": ""}
+
+            def fn(x):
+                state["size"] = x.shape[0]
+                state.update(name=str(x.shape[0]))
+                return x + 1
+            return fn, lambda: dict(state)
+        for graphed in self.follow(make):
+            self.assertGreater(sum(s["replays"] for s in graphed.shapes()), CALLS // 3)
+
+    def kinds(self, make):
+        """make() gives a function of an input and of whether to set, which else multiplies by what was set last."""
+        torch.manual_seed(3)
+        fn, said, last, sets = make(), [], 0, 0
+        graphed = reprise.graphed(fn)
+        for size, set_it in ((2, True), (2, False), (3, False), (3, True), (2, False), (2, True), (3, False)) * 6:
+            x = torch.full((size, WIDTH), 1.5, device="cuda")
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                got = graphed(x, set_it)
+            said += [str(w.message) for w in told]
+            last, sets = (size, sets + 1) if set_it else (last, sets)
+            self.assertTrue(torch.equal(got, x + 1 if set_it else x * fn.want(last, sets)), (size, set_it))
+        return graphed, said
+
+    def test_one_kind_of_call_sets_and_another_reads(self):
+        def attribute():
+            state = State(size=0)
+
+            def fn(x, set_it):
+                if set_it:
+                    state.size = x.shape[0]
+                    return x + 1
+                return x * state.size
+            return fn
+
+        def item():
+            state = {"size": 0}
+
+            def fn(x, set_it):
+                if set_it:
+                    state["size"] = x.shape[0]
+                    return x + 1
+                return x * state["size"]
+            return fn
+
+        def variable():
+            size = 0
+
+            def fn(x, set_it):
+                nonlocal size
+                if set_it:
+                    size = x.shape[0]
+                    return x + 1
+                return x * size
+            return fn
+
+        def of_the_module():
+            def fn(x, set_it):
+                global LAST
+                if set_it:
+                    LAST = x.shape[0]
+                    return x + 1
+                return x * LAST
+            return fn
+        for kind in (attribute, item, variable, of_the_module):
+            with self.subTest(kind.__name__):
+                def make(kind=kind):
+                    fn = kind()
+                    fn.want = lambda last, sets: last
+                    return fn
+                graphed, said = self.kinds(make)
+                self.assertEqual(said, [])
+                self.assertGreater(sum(s["replays"] for s in graphed.shapes()), 20)
+
+    def test_one_kind_of_call_counts_and_another_reads(self):
+        def make():
+            state = State(calls=0)
+
+            def fn(x, set_it):
+                if set_it:
+                    state.calls += 1
+                    return x + 1
+                return x * state.calls
+            fn.want = lambda last, sets: sets
+            return fn
+        _, said = self.kinds(make)
+        self.assertIn("'state.calls' (is raised) in each call, which replays would not, as other calls may read it", said[0])
+
+    def test_another_value_in_each_run(self):
+        """What nothing puts back counts here: calls are eager."""
+        counter = ctypes.c_int(0)
+
+        def fn(x):
+            counter.value += 1
+            state.last = counter.value
+            return x + 1
+        state, said = State(last=0), []
+        graphed = reprise.graphed(fn)
+        for _ in range(6):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                graphed(torch.ones(2, WIDTH, device="cuda"))
+            said += [str(w.message) for w in told]
+            self.assertEqual(state.last, counter.value)
+        self.assertIn("'state.last'", said[0])
+        self.assertIn("to another value in each run of a capture", said[0])
+        self.assertEqual(graphed.shapes(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
