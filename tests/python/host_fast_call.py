@@ -269,6 +269,45 @@ class Asked(OnHost):
             self.assertIsNone(second.grad)
         self.assertIs(alone.grad, other)
 
+    def test_what_calls_set(self):
+        """Behind the launch: values, and what is added to whole numbers."""
+        module, names = {"calls": 1 << 70, "last": None}, {}
+        sets = (module, "last", "argument", False, names, "made", (1, 2), False, module, "calls", 3, True)
+        self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, self.graph(self.sources[1]),
+                                     (((BYTES,), (1,), "uint8"),), None, None, (), (), sets))
+        for times in (1, 2):
+            self.assertEqual(self.call(), b"one")
+            self.assertEqual(module, {"calls": (1 << 70) + 3 * times, "last": "argument"})
+            self.assertEqual(names, {"made": (1, 2)})
+            module["last"] = names["made"] = 0
+        for there in (True, 1.0, None):
+            module["calls"] = there
+            self.assertIsNone(self.call(), "whoever calls it raises what there is to raise")
+            self.assertIs(module["calls"], there)
+            self.assertEqual(module["last"], 0)
+        del module["calls"]
+        self.assertIsNone(self.call())
+        module["calls"] = 0
+        self.assertEqual(self.call(), b"one")
+        self.assertEqual(module["calls"], 3)
+        for wrong in ((module, "last", 1), ((), "last", 1, False), (module,)):
+            with self.assertRaisesRegex(TypeError, "parts of four"):
+                self.hot.add(0, (Tensor(self.x),), {}, self.graph(self.sources[0]), (((BYTES,), (1,), "uint8"),),
+                             None, None, (), (), wrong)
+
+    def test_what_calls_set_is_let_go(self):
+        class Held(dict):
+            pass
+        module, value = {}, Held()
+        seen, module["value"] = weakref.ref(value), None
+        self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, self.graph(self.sources[1]),
+                                     (((BYTES,), (1,), "uint8"),), None, None, (), (), (module, "value", value, False)))
+        value["hot"] = self.hot  # a cycle
+        del value
+        self.hot = None
+        gc.collect()
+        self.assertIsNone(seen())
+
     def test_what_is_given_has_to_lie_where_the_graph_leaves_it(self):
         given, missing = Tensor(4096), self.Param()
         self.assertTrue(self.add(((missing, True, None, given),)))

@@ -2,6 +2,7 @@
 """What a run changes of Python state: it is found, named and put back."""
 
 import collections
+import collections.abc
 import contextlib
 import copy
 import dataclasses
@@ -25,11 +26,12 @@ from reprise import _C
 from reprise._effects.containers import MOST_REGIVEN, Containers, Regiven
 from reprise._effects.effects import Changed, Effects, Unobserved, kind_of
 from reprise._base.interrupts import Interrupts, is_of_handler, let_through
-from reprise._effects import kept as kept_records
+from reprise._effects import kept as kept_records, python_state
 from reprise._effects.growth import Step, Tail, during, tail_of
 from reprise._effects.python_state import Mapping, Path, Slot
 from reprise._effects.reach import Reach
 from reprise._effects.refusals import ATTEMPTS, FIRST_REST, MOST_FAILED, MOST_REFUSED, Refusals, traced_call
+from reprise._effects.unread import Covered, StandIn
 from reprise._base.tree import argument_names, flatten
 from unseen import Unseen
 import walked_torch
@@ -45,6 +47,37 @@ class Kept:
 
     def __init__(self):
         self.value = 1
+
+
+class StandIns(unittest.TestCase):
+    """In the places that nobody reads: whoever does gets the program's value."""
+
+    def test_it_answers_as_the_value_does(self):
+        for value in (3, -1.5, True, None, "name", b"", (1, 2), [3], {"a": 1}, 1j):
+            made = StandIn(value)
+            self.assertIsInstance(made, type(value))
+            self.assertEqual((made, bool(made), repr(made), f"{made}", copy.copy(made)),
+                             (value, bool(value), repr(value), f"{value}", value))
+            self.assertEqual(made != value, False)
+            if isinstance(value, collections.abc.Hashable):
+                self.assertEqual(hash(made), hash(value))
+            if isinstance(value, collections.abc.Sized):
+                self.assertEqual((len(made), list(made)), (len(value), list(value)))
+        self.assertEqual((StandIn(3) + 1, 1 + StandIn(3), -StandIn(3), StandIn(3) < 4, [1, 2, 3, 4][StandIn(3)]),
+                         (4, 4, -3, True, 4))
+        self.assertEqual((StandIn("a").upper(), "b" in StandIn({"b": 1}), StandIn([5])[0]), ("A", True, 5))
+
+    def test_what_was_set_and_what_was_not(self):
+        names = {"set": 1, "same": 2, "left": 3}
+        records = [python_state.Names(names, None)]
+        for name in names:
+            records[0].add(name)
+        covered = Covered([(records[0], records[0].slot(name)) for name in names])
+        covered.put()
+        names["set"], names["same"] = 5, 2
+        self.assertEqual([slot.key for _, slot in covered.take_away()], ["set", "same"])
+        self.assertEqual(names, {"set": 5, "same": 2, "left": 3})
+        self.assertIs(type(names["left"]), int)
 
 
 class Ordered(collections.OrderedDict):
