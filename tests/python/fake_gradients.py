@@ -65,7 +65,8 @@ def param(grad=None):
 class NoEffects:
     """The state of a program without any."""
 
-    places = ()
+    places, may_mislead = (), False
+    left = staticmethod(tuple)
     is_part = staticmethod(lambda value: False)
     containers = staticmethod(dict)
     filling = staticmethod(lambda args, kwargs: contextlib.nullcontext())

@@ -221,7 +221,7 @@ class Calls(unittest.TestCase):
         made._shapes[("key", (True,))] = case.shape
         self.assertTrue(made._offer(case, ("key", (True,)), (3,), {}, []))
         self.assertEqual(added, [(0, (3,), {}, case.shape.graph, (), "build", choice,
-                                  ((mine, True, None),), ("told",))])
+                                  ((mine, True, None),), ("told",), ())])
         made._trained, case.shape = (), None
         self.assertTrue(made._offer(case, ("key", None), (3,), {}, []))
         self.assertEqual(added[1][3:], (None, (), None, choice, (), ("told",)))
