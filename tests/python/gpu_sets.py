@@ -118,6 +118,7 @@ class Unread(Case):
             graphed(torch.ones(2, WIDTH, device="cuda"))
         self.assertIsNot(net.extent, kept, "each call makes a list of its own")
         self.assertEqual(len(graphed.shapes()), 1)
+        self.assertGreater(graphed.shapes()[0]["replays"], 6)
 
     def test_an_attribute_of_an_argument(self):
         states = [State(last=0), State(last=0)]
@@ -197,6 +198,33 @@ class Unread(Case):
         graphed(x)
         self.assertEqual(net.calls, 7)
         self.assertEqual(graphed.shapes()[0]["replays"], replays + 1)
+
+
+class InSegments(unittest.TestCase):
+    def test_each_segment_sets_what_it_did(self):
+        net, log = State(size=0, behind=0, kept=0), []
+
+        @reprise.eager
+        def note(y):
+            log.append((net.size, net.behind))
+            return y * 2
+
+        def fn(x):
+            net.size = x.shape[0]
+            y = note(x + 1)
+            net.behind = x.shape[0] * 3
+            return y + 1
+        graphed = reprise.graphed(fn, parts=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for i in range(24):
+                size, before = (2, 2, 3, 3, 3)[i % 5], net.behind
+                x = torch.full((size, WIDTH), 1.0 + i, device="cuda")
+                self.assertTrue(torch.equal(graphed(x), (x + 1) * 2 + 1))
+                self.assertEqual((net.size, net.behind, log[-1], len(log)), (size, size * 3, (size, before), i + 1))
+        self.assertEqual(graphed.failures(), [])
+        fact = reprise.graphed_of(graphed).parts()[0]
+        self.assertEqual((fact["way"], fact["graphs"]), ("segments", 4))
 
 
 class Read(Case):

@@ -187,6 +187,10 @@ class Effects:
         return {id(record.owner): record.owner for record in self.records if isinstance(record.owner, kinds) and
                 not (roots and record.path and record.path.root() in roots)}
 
+    def has_found(self, path):
+        """Does a path begin with the callable, and not with one of its arguments?"""
+        return path.root() not in self._roots
+
     def iterators(self):
         """The records of what nothing puts back."""
         return [record for record in self.records if isinstance(record, Progress)]

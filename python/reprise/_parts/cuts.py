@@ -24,6 +24,7 @@ from .._base.tree import flatten, unflatten
 from .._capture.once import graph
 from .._capture.record import extents
 from .._effects.effects import Changed, Effects
+from .._effects.unread import Covered, slots_for
 from .._reads.walk import is_plain
 from .._shapes.assigned import Assigned
 from .eager import here
@@ -108,9 +109,15 @@ class Answers:
 class Segment:
     """A graph, and the call of a marked function behind it; fn: None where there is none."""
 
-    def __init__(self, cuda_graph):
+    def __init__(self, cuda_graph, sets=()):
         self.graph = cuda_graph
         self.fn = None
+        self._sets = sets  # (slot, value) of plain values that it sets
+
+    def replay(self):
+        self.graph.replay()
+        for slot, value in self._sets:
+            slot.put(value)
 
     def cut(self, torch, fn, args, kwargs, answer):
         """Notes the call, and returns its result in memory that the next segment may read."""
@@ -223,6 +230,7 @@ class Cutter:
     def _begin(self):
         torch = self.torch
         self._effects = Effects(torch, self._fn, self._kept)
+        self._covered = Covered(slots_for(self._effects.records, self._reads))
         self._versions = [_version(t) for t in self._watched]
         made = torch.cuda.CUDAGraph()
         for generator in self._generators:
@@ -233,24 +241,30 @@ class Cutter:
         self._guard = self._reads.guard()
         self._guard.__enter__()
         self._graph = made
+        self._covered.put()
 
     def _end(self):
         """Ends the segment, and runs it, where replays do all that it did."""
+        found = self._covered.take_away()
         guard, self._guard = self._guard, None  # it raises what happened
         guard.__exit__(None, None, None)
         self.is_capturing = False
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns of graphs without nodes
             self._capture.__exit__(None, None, None)
-        changes = [change for record in self._effects.touched() for change in record.changes()]
+        sets = {(id(slot.owner), slot.key): (slot, slot.get()) for _, slot in found if is_plain(slot.get()) and (
+            self._effects.has_found(slot.path))}
+        changes = [change for record in self._effects.touched() for change in record.changes() if change.slot is None or (
+            (id(change.slot.owner), change.slot.key) not in sets)]
         if changes:
             raise Changed(changes, "")
         if [_version(t) for t in self._watched] != self._versions:
             raise Uncuttable("it writes to an argument, a parameter or a buffer outside of its marked "
                              "functions")
         self._effects.finish()
-        self._graph.replay()
-        self.segments.append(Segment(self._graph))
+        segment = Segment(self._graph, tuple(sets.values()))
+        segment.replay()
+        self.segments.append(segment)
 
     def _abandon(self, error):
         """Leaves everything as it was before the segment that is under way."""
@@ -267,6 +281,7 @@ class Cutter:
                         manager.__exit__(type(error), error, error.__traceback__)
                 except Exception:  # the capture is broken: the reason is known already
                     pass
+        self._covered.take_away()
         self._effects.restore()
         self._effects.finish()
 
@@ -294,7 +309,7 @@ class Variant:
         """Replays; True: to the end. answers: of calls that were made already, and then of all."""
         torch = self.torch
         for number, segment in enumerate(self.segments):
-            segment.graph.replay()
+            segment.replay()
             if segment.fn is None:
                 break
             if number < len(answers):
