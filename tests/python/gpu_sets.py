@@ -200,6 +200,46 @@ class Unread(Case):
         self.assertEqual(graphed.shapes()[0]["replays"], replays + 1)
 
 
+class Tensors(Case):
+    """What the graph makes, in places that nobody reads."""
+
+    class Keeping(Noting):
+        def forward(self, x):
+            h = self.inner(x)
+            self.last, self.extent, self.named = h.mean(), [h, {"twice": (h * 2, x.shape[0])}], x.shape[0]
+            self.done = h + 1
+            return self.done
+
+    def left(self, net):
+        first, other = net.extent
+        return (net.named, other["twice"][1], *(t.detach().cpu().tolist() for t in (
+            net.last, first, other["twice"][0], net.done)))
+
+    def make(self):
+        torch.manual_seed(2)
+        net = self.Keeping().cuda()
+        return net, lambda: self.left(net)
+
+    def test_sizes_in_turn(self):
+        for grad in (False, True):
+            for order, graphed in zip(ORDERS, self.follow(self.make, grad=grad)):
+                self.assertEqual(len(graphed.shapes()), len(set(order)) * (1 + grad))
+
+    def test_the_fast_path_sets_them(self):
+        net, _ = self.make()
+        graphed, x = reprise.graphed(net), torch.ones(2, WIDTH, device="cuda")
+        with torch.no_grad():
+            for _ in range(6):
+                graphed(x)
+            kept, net.last = (net.extent, self.left(net)), None
+            with mock.patch.object(reprise.graphed_of(graphed), "_call_missed", side_effect=AssertionError):
+                result = graphed(x)
+        self.assertIs(net.done, result)
+        self.assertIsNot(net.extent, kept[0])
+        self.assertEqual(self.left(net), kept[1])
+        self.assertNotEqual(net.extent[0].data_ptr(), kept[0][0].data_ptr())
+
+
 class InSegments(unittest.TestCase):
     def test_each_segment_sets_what_it_did(self):
         net, log = State(size=0, behind=0, kept=0), []

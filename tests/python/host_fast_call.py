@@ -272,7 +272,7 @@ class Asked(OnHost):
     def test_what_calls_set(self):
         """Behind the launch: values, and what is added to whole numbers."""
         module, names = {"calls": 1 << 70, "last": None}, {}
-        sets = (module, "last", "argument", False, names, "made", (1, 2), False, module, "calls", 3, True)
+        sets = (module, "last", "argument", 0, names, "made", (1, 2), 0, module, "calls", 3, 1)
         self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, self.graph(self.sources[1]),
                                      (((BYTES,), (1,), "uint8"),), None, None, (), (), sets))
         for times in (1, 2):
@@ -290,10 +290,30 @@ class Asked(OnHost):
         module["calls"] = 0
         self.assertEqual(self.call(), b"one")
         self.assertEqual(module["calls"], 3)
-        for wrong in ((module, "last", 1), ((), "last", 1, False), (module,)):
+        for wrong in ((module, "last", 1), ((), "last", 1, 0), (module,), (module, "last", 1, None),
+                      (module, "last", 1, 0, module, "made", 0, 2)):
             with self.assertRaisesRegex(TypeError, "parts of four"):
                 self.hot.add(0, (Tensor(self.x),), {}, self.graph(self.sources[0]), (((BYTES,), (1,), "uint8"),),
                              None, None, (), (), wrong)
+
+    def test_what_is_made_beside_the_result_is_set(self):
+        module, made = {}, []
+
+        def build(tensors):
+            made.append((tensors[0], ("first", tensors[0])))
+            return made[-1]
+
+        def add(hot, build):
+            return hot.add(0, (Tensor(self.x),), {}, self.graph(self.sources[1]), (((BYTES,), (1,), "uint8"),), build,
+                           None, (), (), (module, "text", 0, 2, module, "kept", 1, 2))
+        self.assertTrue(add(self.hot, build))
+        self.assertEqual(self.call(), b"one")
+        self.assertEqual(module, {"text": "first", "kept": made[0][0]})
+        for wrong in (lambda tensors: tensors[0], lambda tensors: (tensors[0], ())):
+            hot = self.new_hot()
+            self.assertTrue(add(hot, wrong))
+            with self.assertRaises((SystemError, IndexError)):
+                self.call(hot)
 
     def test_what_calls_set_is_let_go(self):
         class Held(dict):
@@ -301,7 +321,7 @@ class Asked(OnHost):
         module, value = {}, Held()
         seen, module["value"] = weakref.ref(value), None
         self.assertTrue(self.hot.add(0, (Tensor(self.x),), {}, self.graph(self.sources[1]),
-                                     (((BYTES,), (1,), "uint8"),), None, None, (), (), (module, "value", value, False)))
+                                     (((BYTES,), (1,), "uint8"),), None, None, (), (), (module, "value", value, 0)))
         value["hot"] = self.hot  # a cycle
         del value
         self.hot = None

@@ -451,14 +451,17 @@ static PyObject *add_given(struct fast_call *fast, const struct addition *given)
     return added;
 }
 
-/* Are these what calls set, as a shape has it? */
+/* Are these what calls set, as a shape has it, of which all or nothing is made beside the result? */
 static bool are_sets(PyObject *sets)
 {
-    Py_ssize_t count = PyTuple_Size(sets);
-    for (Py_ssize_t i = 0; i + RPP_SET_PARTS <= count; i += RPP_SET_PARTS)
-        if (!PyDict_CheckExact(PyTuple_GetItem(sets, i)))
+    Py_ssize_t count = PyTuple_Size(sets), made = 0, whole = count / RPP_SET_PARTS;
+    for (Py_ssize_t i = 0; i < whole; i++) {
+        PyObject *how = PyTuple_GetItem(sets, i * RPP_SET_PARTS + 3);
+        if (!PyDict_CheckExact(PyTuple_GetItem(sets, i * RPP_SET_PARTS)) || !PyLong_CheckExact(how))
             return false;
-    return count % RPP_SET_PARTS == 0;
+        made += PyLong_AsLong(how) == RPP_SET_MADE;
+    }
+    return count % RPP_SET_PARTS == 0 && (made == 0 || made == whole);
 }
 
 /* add(ordinal, args, kwargs, graph, results, build, choice, gradients, on_cpu, sets): a shape of a
@@ -565,6 +568,18 @@ static PyObject *built(const struct rpp_shape *shape, const struct rpp_inputs *i
     return made;
 }
 
+/* What the call returns of what was made, whose reference this takes, once the rest is set. */
+static PyObject *handed_out(const struct rpp_shape *shape, PyObject *made)
+{
+    bool has_sets = rpp_shape_makes_sets(shape);
+    PyObject *result = has_sets ? PyTuple_GetItem(made, 0) : made;
+    if (result && !rpp_shape_set(shape, has_sets ? PyTuple_GetItem(made, 1) : NULL))
+        result = NULL;
+    Py_XINCREF(result);
+    Py_DECREF(made);
+    return result;
+}
+
 /* Behind the launch: what Python's own way does then, in its order. NULL with an exception set. */
 static PyObject *finished(const struct rpp_shape *shape, const struct rpp_inputs *inputs,
                           PyObject *const *results)
@@ -574,9 +589,8 @@ static PyObject *finished(const struct rpp_shape *shape, const struct rpp_inputs
         return NULL;
     if (shape->gradients && !rpp_gradients_give(shape->gradients))
         return NULL;
-    if (!rpp_shape_set(shape))
-        return NULL;
-    return built(shape, inputs, results);
+    PyObject *made = built(shape, inputs, results);
+    return made ? handed_out(shape, made) : NULL;
 }
 
 /* Was nothing enqueued, as the stream captures, memory was freed that the graph uses, or its

@@ -95,14 +95,15 @@ struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordi
 /* One thing that calls set; sets: of a shape. */
 struct set {
     PyObject *dict, *key, *value; /* borrowed */
-    bool adds;
+    enum rpp_set_how how;
 };
 
 static struct set set_at(PyObject *sets, Py_ssize_t i)
 {
     assert(i + RPP_SET_PARTS <= PyTuple_Size(sets));
     return (struct set){PyTuple_GetItem(sets, i), PyTuple_GetItem(sets, i + 1),
-                        PyTuple_GetItem(sets, i + 2), PyTuple_GetItem(sets, i + 3) == Py_True};
+                        PyTuple_GetItem(sets, i + 2),
+                        (enum rpp_set_how)PyLong_AsLong(PyTuple_GetItem(sets, i + 3))};
 }
 
 bool rpp_shape_can_set(const struct rpp_shape *shape)
@@ -111,8 +112,9 @@ bool rpp_shape_can_set(const struct rpp_shape *shape)
     Py_ssize_t count = shape->sets ? PyTuple_Size(shape->sets) : 0;
     for (Py_ssize_t i = 0; i < count; i += RPP_SET_PARTS) {
         struct set set = set_at(shape->sets, i);
-        PyObject *there = set.adds ? PyDict_GetItemWithError(set.dict, set.key) : NULL;
-        if (set.adds && (!there || !PyLong_CheckExact(there))) {
+        PyObject *there =
+            set.how == RPP_SET_ADDED ? PyDict_GetItemWithError(set.dict, set.key) : NULL;
+        if (set.how == RPP_SET_ADDED && (!there || !PyLong_CheckExact(there))) {
             PyErr_Clear();
             return false;
         }
@@ -131,13 +133,30 @@ static bool add_to(const struct set *set)
     return done;
 }
 
-bool rpp_shape_set(const struct rpp_shape *shape)
+bool rpp_shape_makes_sets(const struct rpp_shape *shape)
 {
     rpp_assert_gil();
+    return shape->sets && PyTuple_Size(shape->sets) && set_at(shape->sets, 0).how == RPP_SET_MADE;
+}
+
+static bool put_value(const struct set *set, PyObject *made)
+{
+    if (set->how == RPP_SET_ADDED)
+        return add_to(set);
+    PyObject *value = set->value;
+    if (set->how == RPP_SET_MADE)
+        value = PyTuple_GetItem(made, PyLong_AsSsize_t(set->value));
+    return value && PyDict_SetItem(set->dict, set->key, value) == 0;
+}
+
+bool rpp_shape_set(const struct rpp_shape *shape, PyObject *made)
+{
+    rpp_assert_gil();
+    assert((made != NULL) == rpp_shape_makes_sets(shape));
     Py_ssize_t count = shape->sets ? PyTuple_Size(shape->sets) : 0;
     for (Py_ssize_t i = 0; i < count; i += RPP_SET_PARTS) {
         struct set set = set_at(shape->sets, i);
-        if (!(set.adds ? add_to(&set) : PyDict_SetItem(set.dict, set.key, set.value) == 0))
+        if (!put_value(&set, made))
             return false;
     }
     return true;

@@ -13,7 +13,13 @@
 #include "grad/gradients.h"
 
 enum { RPP_MOST_RESULTS = 512 }; /* a cache has two tensors a layer */
-enum { RPP_SET_PARTS = 4 };      /* dict, key, value, and whether that is added to a whole number */
+/* What calls set has four parts: a dict, a key, a value and what is done with it. */
+enum { RPP_SET_PARTS = 4 };
+enum rpp_set_how {
+    RPP_SET_VALUE, /* put there */
+    RPP_SET_ADDED, /* added to the whole number that is there */
+    RPP_SET_MADE,  /* the number of what is made beside the result, which is put there */
+};
 
 struct rpp_shape {
     struct rpp_shape *next; /* in its bucket */
@@ -40,9 +46,12 @@ struct rpp_shape *rpp_shape_create(const struct rpp_inputs *inputs, int32_t ordi
 void rpp_shape_release(struct rpp_shape *shape);
 /* Do calls find whole numbers where they add to some? */
 bool rpp_shape_can_set(const struct rpp_shape *shape);
+/* Is made what calls return and what they set beside it? Then it is a tuple of the result and of a
+ * tuple. */
+bool rpp_shape_makes_sets(const struct rpp_shape *shape);
 /* Sets what calls of it set; false with an exception set. Values that are replaced may run Python as
- * they go. */
-bool rpp_shape_set(const struct rpp_shape *shape);
+ * they go. made: the tuple of what is made beside the result, or NULL. */
+bool rpp_shape_set(const struct rpp_shape *shape, PyObject *made);
 /* Are the scalars of its graph such as that was captured for? */
 bool rpp_shape_has_its_scalars(const struct rpp_shape *shape);
 

@@ -35,7 +35,7 @@ from .kept import Kept, are_plain, found_for
 from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, Mapping, Memo, Names, Path, Progress, Slot, State, is_plain, same
 from .reach import Reach
 from .schedules import Schedules, Stepped
-from .unread import Covered, StandIn, UnreadSlot, is_made_of_plain, slots_for
+from .unread import Covered, StandIn, UnreadSlot, has_attributes, is_made_of_plain, slots_for
 
 MOST_NAMED = 3  # places that a text names
 _SETTING = frozenset((Slot, UnreadSlot, Step))  # slots which plain values are put in
@@ -158,7 +158,8 @@ class Effects:
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
         self._reads = reads
         self._unread = None  # (record, slot) of what nobody reads and runs set; None: no run so far
-        self.may_mislead = False  # did a run execute new code, which may have read stand-ins for what nobody reads?
+        self._is_new = False  # did a run execute code that no call did before?
+        self._covers = False  # were there stand-ins for what nobody reads?
         self._set = []      # those of the run that is under way, behind it
         self._made = []     # the plain parts of what the first run put in the places of slots
         self._values = None  # what calls set, where all of that is plain: results of the graph are none of it
@@ -239,6 +240,11 @@ class Effects:
                 self._is_restored = touched is not self.records
         return run
 
+    @property
+    def may_mislead(self):
+        """Did a run execute new code, which may read what nobody seemed to read?"""
+        return self._is_new and (self._covers or any(type(slot) is UnreadSlot for slot, _ in self.slots or ()))
+
     def _covered(self, run):
         """What a run returns. What nobody reads has stand-ins meanwhile, behind the first run that alone which it set."""
         if self._reads is None:
@@ -253,7 +259,7 @@ class Effects:
             self._set = covered.take_away()
             if is_first:
                 self._unread = self._set
-                self.may_mislead = bool(slots) and self._reads.executed.size != known
+                self._covers, self._is_new = bool(slots), self._reads.executed.size != known
 
     def _beside_stand_ins(self, body, placed):
         """What a run returns. Behind the first one nothing tells it what it adds to."""
@@ -264,9 +270,9 @@ class Effects:
         if not read and error is None and any(map(is_stand_in, flatten(result)[0])):
             read = growing
         if read:
-            raise Changed([c for c in self._grown if any(c.slot.owner is slot.owner for slot in read)],
-                          ", as each call reads what is there", is_hopeless=True,
-                          records=[r for r in self.records if any(r.owner is slot.owner for slot in read)]) from error
+            changes = [c for c in self._grown if any(c.slot.owner is slot.owner for slot in read)]
+            raise Changed(changes, ", as each call reads what is there", is_hopeless=True,
+                          records=self._records_of(changes)) from error
         if error is not None:
             raise error
         return result
@@ -302,7 +308,7 @@ class Effects:
         if record.owner is None or record.path and record.path.root() in self._roots:
             return
         for change in record.changes():
-            is_new = change.slot is not None and ABSENT in (change.before, change.after)
+            is_new = change.slot is not None and change.is_of_new_or_gone()
             by_name = isinstance(record, (Names, Body)) or (
                 isinstance(record, Mapping) and record.form == "." and not record.registered)
             self.places.append((record.owner, None if change.slot is None or (is_new and not by_name)
@@ -314,7 +320,7 @@ class Effects:
         """May keys tell what was there before? What nobody reads they do not."""
         if any(self._place(change) == self._place_of(slot) for _, slot in self._set):
             return True
-        return is_plain(change.before) and is_plain(change.after) and ABSENT not in (change.before, change.after) and (
+        return is_plain(change.before) and is_plain(change.after) and not change.is_of_new_or_gone() and (
             not self._is_grown(change))
 
     def _gather(self, result, touched):
@@ -335,9 +341,9 @@ class Effects:
         elif [self._place(c) for c in changes] != [self._place_of(slot) for slot, _ in self.slots]:
             raise _C.Error("it changes other Python state in each run of a capture: it must do the same "
                            "each time")
-        elif not same([_plain_parts(change.after) for change in changes], self._made):
-            raise Changed(changes, ", and to another value in each run of a capture")
         self._refuse_stand_ins(changes)
+        if not same([_plain_parts(change.after) for change in changes], self._made):
+            raise Changed(changes, ", and to another value in each run of a capture")
         if all(type(slot) in _SETTING and is_plain(change.after) for (slot, _), change in zip(self.slots, changes)):
             self._values = tuple(change.after for change in changes)
             return result
@@ -346,7 +352,13 @@ class Effects:
         return (result, tuple(self._assigned(change.after, numbers, self.torch.Tensor) for change in changes))
 
     def _add_set(self, found):
-        """Adds what runs set and nobody reads, to what they changed, (record, change) each."""
+        """Adds what runs set and nobody reads, to what they changed, (record, change) each. That tensors are others
+        shows anyway."""
+        stored = self._reads.stored() if self._reads is not None else ()
+        for record, change in found:
+            if type(change.slot) is Slot and change.slot.key in stored and has_attributes(record) and (
+                    not self._reads.asks_for_place(change.slot.key)):
+                change.slot = UnreadSlot.like(change.slot)
         known = {self._place(change): change for _, change in found}
         for record, slot in self._set:
             change = known.get(self._place_of(slot))
@@ -436,7 +448,7 @@ class Effects:
         """Is it another plain value in the place of one that keys tell of?"""
         slot = change.slot
         return self._reads is not None and type(slot) is Slot and is_plain(change.before) and is_plain(change.after) and (
-            ABSENT not in (change.before, change.after) and slot.path.root() not in self._roots) and (
+            not change.is_of_new_or_gone() and slot.path.root() not in self._roots) and (
                 self._reads.compares_place(slot.owner, slot.key))
 
     def _is_grown(self, change):
@@ -453,6 +465,10 @@ class Effects:
         """May other calls read what this raises?"""
         return type(slot) is Step and self._reads is not None and slot.path.form != "[" and (
             self._reads.reads_beside(slot.path.name))
+
+    def _records_of(self, changes):
+        owners = {id(change.slot.owner) for change in changes}
+        return [record for record in self.records if id(record.owner) in owners]
 
     def _is_growing(self, change):
         """Does an object among the arguments hold tensors of another shape now? Calls would be captured one by
@@ -477,7 +493,8 @@ class Effects:
     def _refuse_stand_ins(self, changes):
         kept = [c for c in changes if any(is_stand_in(leaf) or type(leaf) is StandIn for leaf in _leaves(c.after))]
         if kept:
-            raise Changed(self._grown or kept, ", as each call keeps it elsewhere too", is_hopeless=True)
+            raise Changed(self._grown or kept, ", as each call keeps it elsewhere too", is_hopeless=True,
+                          records=self._records_of(self._grown or kept))
 
     @staticmethod
     def _assigned(value, numbers, tensor_class):
@@ -507,15 +524,12 @@ class Effects:
         ranges = tuple((t.data_ptr(), _span(t)) for t in self.before)
         for part in shape.parts() if ranges else ():
             if any(part.graph.names(ranges)):
-                changes = [Change(slot.path, what="is read and replaced") for slot, _ in self.slots]
-                owners = {id(slot.owner) for slot, _ in self.slots}
+                changes = [Change(slot.path, slot, what="is read and replaced") for slot, _ in self.slots]
                 raise Changed(changes, ". Write into the tensor instead, copy_(), or pass it as an argument",
-                              self._kinds_under(changes),
-                              [r for r in self.records if id(r.owner) in owners], is_hopeless=True)
-        beside = [Change(slot.path, what="is raised") for slot, _ in self.slots if self._is_read_beside(slot)]
+                              self._kinds_under(changes), self._records_of(changes), is_hopeless=True)
+        beside = [Change(slot.path, slot, what="is raised") for slot, _ in self.slots if self._is_read_beside(slot)]
         if beside:
-            raise Changed(beside, ", as other calls may read it", is_hopeless=True,
-                          records=[r for r in self.records if any(r.owner is slot.owner for slot, _ in self.slots)])
+            raise Changed(beside, ", as other calls may read it", is_hopeless=True, records=self._records_of(beside))
         for slot, _ in self.slots:
             self.places += slot.places()
         return Assignments(self.torch, [(self._slot_for(slot), kind) for slot, kind in self.slots], self._values)
@@ -558,6 +572,9 @@ class Before:
             self.gradients.restore()
 
 
+HOW = {"set": 0, "added": 1, "made": 2}  # as csrc/call/shape.h has it; of what is made beside the result, the number
+
+
 def _is_set_at_once(slot):
     """Does its value go into a dict, whatever is there but for the number that a step adds to?"""
     plainly = slot.slot if type(slot) is Step else slot
@@ -585,13 +602,28 @@ class Assignments:
         kind_here = functools.partial(kind_of, self.torch)
         return all(slot.of(arguments).fits(kind_here, kind) for slot, kind in self.slots)
 
+    def is_sure(self):
+        """Does fit() hold whatever is there?"""
+        return all(type(slot) is UnreadSlot for slot, _ in self.slots)
+
     def sets(self):
-        """For the fast path: dict, key, value, and whether that is added, of each thing that calls set, one after the
-        other; None: that is not all there is to it."""
-        found = [(slot, value) for (slot, _), value in zip(self.slots, self._values or ()) if _is_set_at_once(slot)]
-        return tuple(part for slot, value in found for part in (
-            slot.owner, slot.key, slot.by if type(slot) is Step else value, type(slot) is Step)) if (
-                len(found) == len(self.slots)) else None
+        """For the fast path, of each thing that calls set, one after the other: the dict, the key, the value, and HOW;
+        None: that is not all there is to it."""
+        if not all(_is_set_at_once(slot) for slot, _ in self.slots) or (self._values is None and not self.is_sure()):
+            return None
+        found = []
+        for number, (slot, _) in enumerate(self.slots):
+            how = ("made", number) if self._values is None else (
+                ("added", slot.by) if type(slot) is Step else ("set", self._values[number]))
+            found += slot.owner, slot.key, how[1], HOW[how[0]]
+        return tuple(found)
+
+    @staticmethod
+    def told(result):
+        """A leaf of what the graph makes, as the fast path takes it."""
+        if result[0] == "value" and type(result[1]) is Constant:
+            return "value", result[1].value
+        return ("again", result[1].number) if result[0] == "value" and type(result[1]) is Same else result
 
     def deliver(self, made, arguments=()):
         """Assigns, and returns the result of the call. made: that, with what the graph makes beside it."""

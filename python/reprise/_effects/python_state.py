@@ -237,6 +237,10 @@ class Change:
         self.after = after
         self.what = what
 
+    def is_of_new_or_gone(self):
+        """Was there nothing before, or is there nothing now? Stand-ins refuse to be compared."""
+        return self.before is ABSENT or self.after is ABSENT
+
 
 class Record(_C.Record):
     """An owner, and what it held when this was made. registered: does PyTorch look for tensors here, as

@@ -78,14 +78,15 @@ def slots_for(records, reads):
     names = reads.stored()
     if not names:
         return []
-    slots = {(id(owner), key): (record, record.slot(key)) for record in records if _has_attributes(record)
+    slots = {(id(owner), key): (record, record.slot(key)) for record in records if has_attributes(record)
              for owner in (record.owner,) for key in names.intersection(record.held)
              if is_made_of_plain(record.held[key])}
     places = [(slot.owner, slot.key) for _, slot in slots.values()]
     return [slots[id(owner), key] for owner, key in (reads.unread(places) if places else ())]
 
 
-def _has_attributes(record):
+def has_attributes(record):
+    """Is it of attributes or globals, and none of what PyTorch registers?"""
     kind = type(record)
     return kind in (Names, Slotted, Body) or (kind is Mapping and record.form == _ATTRIBUTE and not record.registered)
 

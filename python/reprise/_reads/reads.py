@@ -208,6 +208,12 @@ class Reads:
             return [(owner, key) for owner, key in found if not any(place in looked for place in (
                 (id(owner), key), (id(owner), None)))]
 
+    def asks_for_place(self, key):
+        """Does code that ran ask for an attribute or a global of this name?"""
+        with self._lock:
+            walk = self.values.walk
+            return walk is None or walk.asks_for(key) or key in walk.globals
+
     def compares_place(self, owner, key):
         """Do keys tell what is at such a place?"""
         with self._lock:

@@ -173,15 +173,16 @@ class Shape:
         if self.sets() is None or self.cpu is not None or self.seat is not None or self.lines or self.spares or (
                 self.assigned or (self.drawn is not None and self.drawn.borrows)):
             return None
-        if any(r[0] not in ("output", "value", "again", "argument") for r in self.results):
+        results = self.results if self.effects is None else list(map(self.effects.told, self.results))
+        if any(r[0] not in ("output", "value", "again", "argument") for r in results):
             return None
         if self.hands_on and len(tensor_ways) != sum(len(e.members) for e in self.extents):
             return None  # objects bring some
         hows = list(map(_made, self.alone, self.outputs))
         made = tuple(how or ((nbytes,), (1,), self.torch.uint8) for how, nbytes in zip(hows, self.outputs))
-        if is_leaf(self.spec) and len(made) == 1 and hows[0] and self.results[0][0] == "output":
+        if is_leaf(self.spec) and len(made) == 1 and hows[0] and results[0][0] == "output":
             return made, None
-        leaves = tuple(_leaf(result, hows, ways, tensor_ways) for result in self.results)
+        leaves = tuple(_leaf(result, hows, ways, tensor_ways) for result in results)
         try:
             return made, _C.Builder(self.spec, leaves, functools.partial(_within, self.torch), records.make,
                                     records.attributes)
@@ -197,7 +198,8 @@ class Shape:
         their order?"""
         follows = self.scalars is None or (self.cpu is not None and self.cpu.places)
         slow = self.lines or self.spares or self.has_given or self.assigned
-        return self.sets() is not None and self.seat is None and not slow and (
+        is_sure = self.effects is None or self.effects.is_sure()
+        return is_sure and self.seat is None and not slow and (
             bool(follows)) and self.takes_in_order(tensors, self.cpu)
 
     def takes_in_order(self, tensors, cpu):

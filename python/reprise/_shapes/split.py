@@ -411,8 +411,8 @@ class Split:
         order?"""
         if self.once is not None:  # which may have what comes from the CPU behind these
             tensors = [tensors[i] for i in self.once if i < len(tensors)]
-        is_settled = self.effects is None or self.effects.sets() is not None
-        return is_settled and not (self.has_given or self.spares or self.assigned) and (
+        is_sure = self.effects is None or self.effects.is_sure()
+        return is_sure and not (self.has_given or self.spares or self.assigned) and (
             self.forward.takes_in_order(tensors, self.cpu)) and all(part.cpu is None for part in self.parts())
 
     def built(self, leaves, tensors):
