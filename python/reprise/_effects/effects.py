@@ -157,6 +157,7 @@ class Effects:
         self._filled = []   # changes of containers among the arguments, of the run that is under way
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
         self._reads = reads
+        self._places = reads.places() if reads is not None else None
         self._unread = None  # (record, slot) of what nobody reads and runs set; None: no run so far
         self._is_new = False  # did a run execute code that no call did before?
         self._covers = False  # were there stand-ins for what nobody reads?
@@ -250,7 +251,7 @@ class Effects:
         if self._reads is None:
             return run()
         is_first, known = self._unread is None, self._reads.executed.size
-        slots = slots_for(self.records, self._reads) if is_first else self._unread
+        slots = slots_for(self.records, self._places) if is_first else self._unread
         covered = Covered(slots)
         covered.put()
         try:
@@ -354,10 +355,10 @@ class Effects:
     def _add_set(self, found):
         """Adds what runs set and nobody reads, to what they changed, (record, change) each. That tensors are others
         shows anyway."""
-        stored = self._reads.stored() if self._reads is not None else ()
-        for record, change in found:
-            if type(change.slot) is Slot and change.slot.key in stored and has_attributes(record) and (
-                    not self._reads.asks_for_place(change.slot.key)):
+        places = self._places
+        for record, change in found if places is not None else ():
+            if type(change.slot) is Slot and change.slot.key in places.stored and has_attributes(record) and (
+                    not places.asks_for(change.slot.key)):
                 change.slot = UnreadSlot.like(change.slot)
         known = {self._place(change): change for _, change in found}
         for record, slot in self._set:
@@ -447,9 +448,9 @@ class Effects:
     def _is_told(self, change):
         """Is it another plain value in the place of one that keys tell of?"""
         slot = change.slot
-        return self._reads is not None and type(slot) is Slot and is_plain(change.before) and is_plain(change.after) and (
+        return self._places is not None and type(slot) is Slot and is_plain(change.before) and is_plain(change.after) and (
             not change.is_of_new_or_gone() and slot.path.root() not in self._roots) and (
-                self._reads.compares_place(slot.owner, slot.key))
+                self._places.tell(slot.owner, slot.key))
 
     def _is_grown(self, change):
         """Was the same added by two attempts, to a list or a counter that no argument holds?"""
@@ -463,8 +464,8 @@ class Effects:
 
     def _is_read_beside(self, slot):
         """May other calls read what this raises?"""
-        return type(slot) is Step and self._reads is not None and slot.path.form != "[" and (
-            self._reads.reads_beside(slot.path.name))
+        return type(slot) is Step and self._places is not None and slot.path.form != "[" and (
+            self._places.reads_beside(slot.path.name))
 
     def _records_of(self, changes):
         owners = {id(change.slot.owner) for change in changes}

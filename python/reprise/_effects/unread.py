@@ -5,7 +5,7 @@ A capture finds what its runs change. A module that notes the shape of its last 
 at the call before, so nothing changed, and yet replays have to set it: between two of them a call of another shape
 does. So during the runs such a place holds a stand-in, and whatever is there in its stead was set.
 
-No code of the program's looks there (Reads.unread). Whoever does so all the same, as another thread that logs, gets
+No code of the program's looks there (_reads/places.py). Whoever does so all the same, as another thread that logs, gets
 from the stand-in what the program has there.
 """
 
@@ -73,16 +73,14 @@ def is_made_of_plain(value):
     return value is not ABSENT and all(map(is_plain, flatten(value)[0]))
 
 
-def slots_for(records, reads):
-    """The slots of such places among what these records are of, each beside its record."""
-    names = reads.stored()
-    if not names:
+def slots_for(records, places):
+    """The slots of such places among what these records are of, each beside its record. places: a Places, or None."""
+    stored = places.stored if places is not None else None
+    if not stored:
         return []
-    slots = {(id(owner), key): (record, record.slot(key)) for record in records if has_attributes(record)
-             for owner in (record.owner,) for key in names.intersection(record.held)
-             if is_made_of_plain(record.held[key])}
-    places = [(slot.owner, slot.key) for _, slot in slots.values()]
-    return [slots[id(owner), key] for owner, key in (reads.unread(places) if places else ())]
+    slots = {(id(record.owner), key): (record, record.slot(key)) for record in records if has_attributes(record)
+             for key in stored.intersection(record.held) if is_made_of_plain(record.held[key])}
+    return [found for found in slots.values() if not places.reads(found[1].owner, found[1].key)]
 
 
 def has_attributes(record):

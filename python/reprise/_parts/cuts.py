@@ -230,7 +230,7 @@ class Cutter:
     def _begin(self):
         torch = self.torch
         self._effects = Effects(torch, self._fn, self._kept)
-        self._covered = Covered(slots_for(self._effects.records, self._reads))
+        self._covered = Covered(slots_for(self._effects.records, self._reads.places()))
         self._versions = [_version(t) for t in self._watched]
         made = torch.cuda.CUDAGraph()
         for generator in self._generators:

@@ -26,13 +26,13 @@ from .alike import codes_of
 from .arguments import Arguments
 from .behind import Behind
 from .code import OF_FUNCTIONS
+from .places import Places
 from .runs import Effect, Executed, Run, current_stream, place_of
 from .values import Unreadable, Values
-from .walk import ATTRIBUTES, BASES, CELL, DICT, ITEMS, LIST, NAMES, OF_CLASSES, SET, TENSOR, Same
+from .walk import BASES, OF_CLASSES, TENSOR, Same
 
 MOST_STATES = 1024   # that are told apart; of more the one that was not met for longest is forgotten
 _found: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()  # Reads by the id of a callable
-_CONTAINERS = frozenset((ITEMS, LIST, CELL, SET, DICT))
 checks = True  # bench/torch/guards.py turns it off, and nothing else: what is read is frozen then
 
 
@@ -85,7 +85,6 @@ class Reads:
         self._own = (None, frozenset())  # a walk, and where storages begin that it found
         self._own_tensors = (None, ())  # a walk and a look at modules, and the tensors' ids
         self._own_objects = (None, {})
-        self._looked = (None, frozenset())
         self._warned = set()
         self._is_new = False  # was all looked at as this call began, so that captures have run since at most?
         self._lock = threading.RLock()
@@ -192,51 +191,11 @@ class Reads:
             left = tuple(self.values.left.items())
         return [(owner, key) for (_, key), owner in left]
 
-    def stored(self):
-        """The names by which code that ran sets attributes and globals."""
-        with self._lock:
-            return self.values.walk.stored if self.values.walk is not None else frozenset()
-
-    def unread(self, places):
-        """Those of places of attributes and globals, (owner, key) each, where no code that ran looks. owner: a dict, a
-        class, or an object with slots."""
-        with self._lock:
-            walk, left = self.values.walk, self.values.left
-            found = [(owner, key) for owner, key in places if not walk.asks_for(key) and key not in walk.globals and (
-                (id(owner), key) not in left and (id(owner), None) not in left)]
-            looked = self._looked_at() if found else ()
-            return [(owner, key) for owner, key in found if not any(place in looked for place in (
-                (id(owner), key), (id(owner), None)))]
-
-    def asks_for_place(self, key):
-        """Does code that ran ask for an attribute or a global of this name?"""
+    def places(self):
+        """Where code that ran looks and what it sets, a Places; None: nobody knows."""
         with self._lock:
             walk = self.values.walk
-            return walk is None or walk.asks_for(key) or key in walk.globals
-
-    def compares_place(self, owner, key):
-        """Do keys tell what is at such a place?"""
-        with self._lock:
-            return (id(owner), key) in self._looked_at() or (id(owner), None) in self._looked_at()
-
-    def reads_beside(self, name):
-        """Does code that ran read what has this name for more than to set it anew?"""
-        with self._lock:
-            walk = self.values.walk
-            return walk is not None and (name in walk.looked or (walk.asks_for(name) and name not in walk.stored))
-
-    def _looked_at(self):
-        """The places that are looked at: (id of the owner, key or None)."""
-        at = (self.values.walks, self.values.replaced)
-        if self._looked[0] != at:
-            found = set()
-            for kind, _, owner, keys, _ in self.values.walk.owners if self.values.walk is not None else ():
-                if kind in (NAMES, ATTRIBUTES):
-                    found.update((id(owner), key) for key in keys)
-                elif kind in _CONTAINERS:
-                    found.add((id(owner), None))
-            self._looked = (at, found)
-        return self._looked[1]
+            return Places(walk, tuple(self.values.left)) if walk is not None else None
 
     def look_at(self, places):
         """What was left out is looked at again."""

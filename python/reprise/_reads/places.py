@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""Where the code that a walk followed looks, and what it sets, for whoever looks at what runs change
+(_effects/effects.py). By names: an attribute that any of this code asks for counts as read on all objects.
+"""
+
+import functools
+
+from .walk import ATTRIBUTES, CELL, DICT, ITEMS, LIST, NAMES, SET
+
+_BY_KEY = frozenset((NAMES, ATTRIBUTES))
+_WHOLE = frozenset((ITEMS, LIST, CELL, SET, DICT))
+
+
+class Places:
+    """Of one walk. left: (id of the owner, key or None) of places that it does not look at."""
+
+    def __init__(self, walk, left):
+        self._walk, self._left = walk, frozenset(left)
+
+    @property
+    def stored(self):
+        """The names by which code sets attributes and globals."""
+        return self._walk.stored
+
+    def asks_for(self, name):
+        """Does code ask for an attribute or a global of this name?"""
+        return self._walk.asks_for(name) or name in self._walk.globals
+
+    def reads_beside(self, name):
+        """Does code read what has this name for more than to set it anew?"""
+        return name in self._walk.looked or (self._walk.asks_for(name) and name not in self.stored)
+
+    def tell(self, owner, key):
+        """Do keys of calls tell what is at a place? owner: a dict, a cell, or an object with slots."""
+        return (id(owner), key) in self._looked or (id(owner), None) in self._looked
+
+    def reads(self, owner, key):
+        """May code look at this attribute or global?"""
+        return self.asks_for(key) or self.tell(owner, key) or not self._left.isdisjoint(((id(owner), key), (id(owner), None)))
+
+    @functools.cached_property
+    def _looked(self):
+        owners = self._walk.owners
+        by_key = {(id(owner), key) for kind, _, owner, keys, _ in owners if kind in _BY_KEY for key in keys}
+        return by_key | {(id(owner), None) for kind, _, owner, *_ in owners if kind in _WHOLE}
