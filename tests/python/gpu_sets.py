@@ -284,6 +284,25 @@ class Read(Case):
         for graphed in self.follow(make):
             self.assertGreater(sum(s["replays"] for s in graphed.shapes()), CALLS // 3)
 
+    def test_what_layers_of_pytorch_read(self):
+        """Code of PyTorch's is not followed, but what it looks at is."""
+        class Dropping(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner, self.drop, self.act = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Dropout(0.0), torch.nn.LeakyReLU()
+                self.act.negative_slope = 0.5
+
+            def forward(self, x):
+                y = self.act(self.inner(x) - 5)
+                self.act.negative_slope = 0.25 if x.shape[0] == 2 else 0.75
+                return self.drop(self.act(y))
+
+        def make():
+            torch.manual_seed(2)
+            net = Dropping().cuda()
+            return net, lambda: net.act.negative_slope
+        self.follow(make)
+
     def test_an_item_of_a_dict(self):
         def make():
             state = {"size": 0, "name": ""}
