@@ -158,7 +158,7 @@ class Effects:
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
         self._reads = reads
         self._places = reads.places() if reads is not None else None
-        self._unread = None  # (record, slot) of what nobody reads and runs set; None: no run so far
+        self._unread = None  # (record, slot) of what nobody reads, behind the first run of what it set there
         self._is_new = False  # did a run execute code that no call did before?
         self._covers = False  # were there stand-ins for what nobody reads?
         self._set = []      # those of the run that is under way, behind it
@@ -227,6 +227,9 @@ class Effects:
     def watched(self, body):
         """The body of a run, which ends with the state that it began with; behind its result is what it
         assigned, where it assigned anything."""
+        if self._unread is None:
+            self._unread = slots_for(self.records, self._places)
+
         def run(placed):
             touched, self._is_restored = self.records, False
             try:
@@ -250,17 +253,16 @@ class Effects:
         """What a run returns. What nobody reads has stand-ins meanwhile, behind the first run that alone which it set."""
         if self._reads is None:
             return run()
-        is_first, known = self._unread is None, self._reads.executed.size
-        slots = slots_for(self.records, self._places) if is_first else self._unread
-        covered = Covered(slots)
+        known, covered = self._reads.executed.size, Covered(self._unread)
         covered.put()
         try:
-            return run()
+            result = run()
         finally:
             self._set = covered.take_away()
-            if is_first:
-                self._unread = self._set
-                self._covers, self._is_new = bool(slots), self._reads.executed.size != known
+        if self.slots is None:
+            self._covers, self._is_new = bool(self._unread), self._reads.executed.size != known
+            self._unread = self._set
+        return result
 
     def _beside_stand_ins(self, body, placed):
         """What a run returns. Behind the first one nothing tells it what it adds to."""

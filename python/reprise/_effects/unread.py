@@ -75,12 +75,12 @@ def is_made_of_plain(value):
 
 def slots_for(records, places):
     """The slots of such places among what these records are of, each beside its record. places: a Places, or None."""
-    stored = places.stored if places is not None else None
-    if not stored:
+    names = places.set_alone() if places is not None else None
+    if not names:
         return []
     slots = {(id(record.owner), key): (record, record.slot(key)) for record in records if has_attributes(record)
-             for key in stored.intersection(record.held) if is_made_of_plain(record.held[key])}
-    return [found for found in slots.values() if not places.reads(found[1].owner, found[1].key)]
+             for key in names.intersection(record.held) if is_made_of_plain(record.held[key])}
+    return [found for found in slots.values() if not places.looks_at(found[1].owner, found[1].key)]
 
 
 def has_attributes(record):

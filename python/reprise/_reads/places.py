@@ -22,6 +22,10 @@ class Places:
         """The names by which code sets attributes and globals."""
         return self._walk.stored
 
+    def set_alone(self):
+        """Those of them by which it reads nothing."""
+        return {name for name in self.stored if not self.asks_for(name)}
+
     def asks_for(self, name):
         """Does code ask for an attribute or a global of this name?"""
         return self._walk.asks_for(name) or name in self._walk.globals
@@ -34,9 +38,9 @@ class Places:
         """Do keys of calls tell what is at a place? owner: a dict, a cell, or an object with slots."""
         return (id(owner), key) in self._looked or (id(owner), None) in self._looked
 
-    def reads(self, owner, key):
-        """May code look at this attribute or global?"""
-        return self.asks_for(key) or self.tell(owner, key) or not self._left.isdisjoint(((id(owner), key), (id(owner), None)))
+    def looks_at(self, owner, key):
+        """May code look at an attribute or global whose name it does not ask for, as PyTorch's does?"""
+        return self.tell(owner, key) or not self._left.isdisjoint(((id(owner), key), (id(owner), None)))
 
     @functools.cached_property
     def _looked(self):
