@@ -10,6 +10,8 @@ from the stand-in what the program has there.
 """
 
 import copy
+import math
+import operator
 
 from .._base.tree import flatten
 from .python_state import ABSENT, Body, Mapping, Names, Slot, Slotted, is_plain
@@ -53,18 +55,24 @@ def _answering(name, ask):
     return method
 
 
-def _by_method(name):
+def _swapped(ask):
+    return lambda own, other: ask(other, own)
+
+
+def _found(name):
     return lambda own, *args: getattr(own, name)(*args)
 
 
-for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__format__", "__len__", "__iter__", "__getitem__",
-              "__contains__", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
-              "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__pow__", "__rpow__", "__neg__",
-              "__pos__", "__abs__", "__int__", "__float__", "__index__", "__and__", "__or__", "__xor__", "__reduce_ex__",
-              "__round__", "__dir__", "__sizeof__", "__call__"):
-    setattr(StandIn, _name, _answering(_name, _by_method(_name)))
-for _name, _ask in (("__hash__", hash), ("__bool__", bool), ("__repr__", repr), ("__str__", str), ("__copy__", copy.copy),
-                    ("__deepcopy__", copy.deepcopy)):
+_TWO = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor")
+_ONE = ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "index", "getitem", "contains")
+_BUILT = {"hash": hash, "bool": bool, "repr": repr, "str": str, "len": len, "iter": iter, "reversed": reversed, "int": int,
+          "float": float, "complex": complex, "format": format, "dir": dir, "divmod": divmod, "round": round,
+          "copy": copy.copy, "deepcopy": copy.deepcopy, "trunc": math.trunc, "floor": math.floor, "ceil": math.ceil}
+_ANSWERS = {**{name: getattr(operator, name) for name in (*_TWO, *_ONE)}, **_BUILT,
+            **{f"r{name}": _swapped(getattr(operator, name)) for name in _TWO}, "rdivmod": _swapped(divmod),
+            "reduce_ex": _found("__reduce_ex__"), "sizeof": _found("__sizeof__"), "call": _found("__call__")}
+for _name, _ask in _ANSWERS.items():
+    _name = f"__{_name.rstrip('_')}__"
     setattr(StandIn, _name, _answering(_name, _ask))
 
 
@@ -80,7 +88,7 @@ def slots_for(records, places):
         return []
     slots = {(id(record.owner), key): (record, record.slot(key)) for record in records if has_attributes(record)
              for key in names.intersection(record.held) if is_made_of_plain(record.held[key])}
-    return [found for found in slots.values() if not places.looks_at(found[1].owner, found[1].key)]
+    return [found for found in slots.values() if not places.tell(found[1].owner, found[1].key)]
 
 
 def has_attributes(record):

@@ -236,9 +236,7 @@ class DelayedSplit(Split):
                     store.context.put(self._found(item, places))
             delays.compute()
             grads = [p.grad for p in delays.params]
-        starts = [p.untyped_storage().data_ptr() for p in placed]
-        return tuple(g if g is None else g.detach() if self._is_fresh(g, starts) else g.detach().clone()
-                     for g in grads)
+        return self._apart([g if g is None else g.detach() for g in grads], placed)
 
     def _found(self, item, places):
         if isinstance(item, _In):

@@ -62,6 +62,7 @@ def begin(executed, which):
         executed.update(found)
         executed.asked = None if found.asked is None else set(found.asked)
         executed.made |= found.made
+        executed.stored |= found.stored
         executed.loose.update(found.loose)
     return executed
 

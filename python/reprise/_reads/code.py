@@ -50,7 +50,7 @@ class Named(NamedTuple):
     compares: bool      # it asks of objects other than its constants whether they are the same one
     ahead: frozenset    # (name, attribute) of values that it asks for a version, or what functions say of themselves
     stored: frozenset   # attributes and globals that it sets
-    looked: frozenset   # attributes, globals and closed variables that it reads for more than to set them anew
+    looked: frozenset   # attributes, globals and closed variables with which it does more than to raise them
 
 
 def _operations():
@@ -84,6 +84,10 @@ _PASSED = frozenset((dis.EXTENDED_ARG, dis.opmap.get("CACHE", dis.EXTENDED_ARG))
 _STORES = frozenset(op for name, op in dis.opmap.items() if name in ("STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF"))
 _DEREFS = frozenset(op for name, op in dis.opmap.items() if name == "LOAD_DEREF")
 _STORE_DEREF = dis.opmap["STORE_DEREF"]
+_BINARY, _FIRST_IN_PLACE = dis.opmap.get("BINARY_OP"), 13  # from which on its arguments work in place
+_IN_PLACE = frozenset(op for name, op in dis.opmap.items() if name in ("INPLACE_ADD", "INPLACE_SUBTRACT"))
+_ADDS = frozenset(op for name, op in dis.opmap.items() if name in ("BINARY_ADD", "BINARY_SUBTRACT"))
+_SWAPS = frozenset(op for name, op in dis.opmap.items() if name in ("SWAP", "ROT_TWO"))
 _SUBSCRIPTS = frozenset(op for name, op in dis.opmap.items() if name in ("BINARY_SUBSCR", "BINARY_OP"))
 _CONSTANTS = frozenset(op for name, op in dis.opmap.items() if name.startswith(("LOAD_CONST", "LOAD_COMMON_CONST")))
 
@@ -128,14 +132,16 @@ def _scan(code, found):
     if "globals" in names:
         found.by_text.update(filter(str.isidentifier, texts))
     found.compares |= _compares(code)
-    raised: set = set()
+    read = of_globals | attributes | set(code.co_freevars)
     if not _STORES.isdisjoint(code.co_code[::2]):
-        stores, loads = _counts(code)
+        stores, raises, loads = _changes(code)
         found.stored.update(stores)
-        raised = {name for name, count in stores.items() if loads[name] <= count}
-    found.looked |= (of_globals | attributes | set(code.co_freevars)) - raised
+        found.looked.update(name for name, count in stores.items() if raises[name] < count)
+        read -= {name for name, count in raises.items() if loads[name] <= count}
+    found.looked |= read
     if not _SETTERS.isdisjoint(names):
         found.stored.update(filter(str.isidentifier, texts))
+        found.stored.update(c for row in consts if type(row) is tuple for c in row if type(c) is str)
     if not _DESCRIBED.isdisjoint(names):
         found.ahead.update(_ahead(code))
     found.untold |= not _UNTOLD.isdisjoint(names)
@@ -144,22 +150,46 @@ def _scan(code, found):
             _scan(inner, found)
 
 
-def _counts(code):
-    """How often it sets and reads by each name of an attribute, a global or a closed variable."""
+def _changes(code):
+    """How often it sets by each name of an attribute, a global or a closed variable, how often it raises what has that
+    name by an amount, and how often it reads it."""
     raw, extended = code.co_code, 0
     stores: collections.Counter = collections.Counter()
+    raises: collections.Counter = collections.Counter()
     loads: collections.Counter = collections.Counter()
+    past = [(None, None, None)] * 4  # what each of the last instructions does: a word, its name and its opcode
     for at in range(0, len(raw), 2):
         op, argument = raw[at], raw[at + 1] | extended
-        extended = argument << 8 if op == dis.EXTENDED_ARG else 0
+        if op in _PASSED:
+            extended = argument << 8 if op == dis.EXTENDED_ARG else 0
+            continue
+        extended = 0
         what, shift = _TABLE.get(op, _NEITHER)
         if op in _STORES:
-            stores[_free_name(code, argument) if op == _STORE_DEREF else code.co_names[argument]] += 1
-        elif what in (_ATTRIBUTE, _GLOBAL):
-            loads[code.co_names[argument >> shift]] += 1
-        elif op in _DEREFS:
-            loads[_free_name(code, argument)] += 1
-    return stores, loads
+            name = _free_name(code, argument) if op == _STORE_DEREF else code.co_names[argument]
+            stores[name] += 1
+            raises[name] += _is_raised(past, name)
+            past.append(("sets", name, op))
+        elif what in (_ATTRIBUTE, _GLOBAL) or op in _DEREFS:
+            name = _free_name(code, argument) if op in _DEREFS else code.co_names[argument >> shift]
+            loads[name] += 1
+            past.append(("reads", name, op))
+        elif op in _IN_PLACE or (op == _BINARY and argument >= _FIRST_IN_PLACE):
+            past.append(("adds in place", None, op))
+        else:
+            past.append(("adds" if op in _ADDS or op == _BINARY else None, None, op))
+        del past[0]
+    return stores, raises, loads
+
+
+def _is_raised(past, name):
+    """Do instructions end with adding to what has this name, as `self.n += 1` and `self.n = self.n + 1` do?"""
+    if past[-1][2] in _SWAPS:
+        return past[-2][0] == "adds in place"
+    if past[-1][0] == "adds in place":
+        return True
+    which = -1 if past[-1][0] == "adds" else -2  # of an attribute its object is loaded behind that
+    return past[which][0] == "adds" and past[which - 2][:2] == ("reads", name)
 
 
 def _compares(code):

@@ -12,15 +12,10 @@ _WHOLE = frozenset((ITEMS, LIST, CELL, SET, DICT))
 
 
 class Places:
-    """Of one walk. left: (id of the owner, key or None) of places that it does not look at."""
+    """Of one walk. stored: names by which code sets attributes and globals."""
 
-    def __init__(self, walk, left):
-        self._walk, self._left = walk, frozenset(left)
-
-    @property
-    def stored(self):
-        """The names by which code sets attributes and globals."""
-        return self._walk.stored
+    def __init__(self, walk, stored):
+        self._walk, self.stored = walk, stored
 
     def set_alone(self):
         """Those of them by which it reads nothing."""
@@ -37,10 +32,6 @@ class Places:
     def tell(self, owner, key):
         """Do keys of calls tell what is at a place? owner: a dict, a cell, or an object with slots."""
         return (id(owner), key) in self._looked or (id(owner), None) in self._looked
-
-    def looks_at(self, owner, key):
-        """May code look at an attribute or global whose name it does not ask for, as PyTorch's does?"""
-        return self.tell(owner, key) or not self._left.isdisjoint(((id(owner), key), (id(owner), None)))
 
     @functools.cached_property
     def _looked(self):

@@ -195,7 +195,7 @@ class Reads:
         """Where code that ran looks and what it sets, a Places; None: nobody knows."""
         with self._lock:
             walk = self.values.walk
-            return Places(walk, tuple(self.values.left)) if walk is not None else None
+            return Places(walk, walk.stored | self.executed.stored) if walk is not None else None
 
     def look_at(self, places):
         """What was left out is looked at again."""

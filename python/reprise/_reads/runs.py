@@ -194,6 +194,7 @@ class Executed(set):
             None: runs do not tell.
         loose: Code that is no function's, as eval executes it, with its globals where those are a module's.
         made: The names that they made, in captures; and ID, where they asked for that of an argument.
+        stored: The names by which code that ran sets attributes and globals.
     """
 
     def __init__(self, *places):
@@ -201,6 +202,7 @@ class Executed(set):
         self.asked = set() if hasattr(sys, "monitoring") else None
         self.loose = {}
         self.made = set()
+        self.stored = set()
 
     @property
     def size(self):
@@ -210,7 +212,7 @@ class Executed(set):
     def copy(self):
         made = Executed(self)
         made.asked = None if self.asked is None else set(self.asked)
-        made.loose, made.made = dict(self.loose), set(self.made)
+        made.loose, made.made, made.stored = dict(self.loose), set(self.made), set(self.stored)
         return made
 
     def note_id(self, frame):
@@ -417,6 +419,7 @@ class Run:
     def started(self, code, frame):
         if not is_foreign_file(code.co_filename):  # those are not followed, whether they run or not
             self.executed.add(place_of(code))
+            self.executed.stored |= named(code).stored
             if code.co_name == "<module>" and not code.co_flags & inspect.CO_OPTIMIZED and not _is_importing(frame):
                 self.executed.loose[code] = frame.f_globals if _is_of_module(frame.f_globals) else {}
 

@@ -12,6 +12,7 @@ The backward graph is captured by asking autograd for the gradients of the recor
 results, the gradients, are fresh tensors at every call.
 """
 
+import collections
 import contextlib
 import operator
 import weakref
@@ -20,7 +21,7 @@ from .. import _C
 from .._base import torch_private
 from .._base.lazy import bits, with_bits
 from .._base.tree import assembled, flatten, is_leaf, places_in, unflatten
-from .._capture.record import Work
+from .._capture.record import Work, span
 from .._grad import asked
 from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
@@ -349,8 +350,7 @@ class Split:
             raise
         self.added = flags.set
         self.placed = {}
-        starts = [p.untyped_storage().data_ptr() for p in placed]
-        return tuple(g if g is None or self._is_fresh(g, starts) else g.clone() for g in grads)
+        return self._apart(grads, placed)
 
     def _keep_edges(self, inputs):
         """Notes where the gradients come out: a later capture may renew the parameters' nodes before the
@@ -372,9 +372,23 @@ class Split:
         return grads[:count]
 
     @staticmethod
-    def _is_fresh(grad, starts):
-        start = grad.untyped_storage().data_ptr()
-        return start not in starts and _C.call_block(start) is not None
+    def _apart(grads, placed):
+        """The gradients, each in memory of its own that the run made: one that is a view of another would get what the
+        program adds to that. One tensor that is several stays so, which autograd sees."""
+        starts = {p.untyped_storage().data_ptr() for p in placed}
+        made, taken = {}, collections.defaultdict(list)  # by where storages begin: where the gradients lie that have some
+        for grad in grads:
+            if grad is None or id(grad) in made:
+                continue
+            start, begin = grad.untyped_storage().data_ptr(), grad.data_ptr()
+            end = begin + span(grad)
+            is_fresh = start not in starts and _C.call_block(start) is not None
+            if is_fresh and all(end <= first or last <= begin for first, last in taken[start]):
+                taken[start].append((begin, end))
+                made[id(grad)] = grad
+            else:
+                made[id(grad)] = grad.clone()
+        return tuple(None if grad is None else made[id(grad)] for grad in grads)
 
     # ---- Calls ----
 
