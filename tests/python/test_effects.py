@@ -31,7 +31,7 @@ from reprise._effects.growth import Step, Tail, during, tail_of
 from reprise._effects.python_state import Mapping, Path, Slot
 from reprise._effects.reach import Reach
 from reprise._effects.refusals import ATTEMPTS, FIRST_REST, MOST_FAILED, MOST_REFUSED, Refusals, traced_call
-from reprise._effects.unread import Covered, StandIn
+from reprise._effects.unread import Covered, StandIn, stand_in_for
 from reprise._base.tree import argument_names, flatten
 from unseen import Unseen
 import walked_torch
@@ -54,7 +54,8 @@ class StandIns(unittest.TestCase):
 
     def test_it_answers_as_the_value_does(self):
         for value in (3, -1.5, True, None, "name", b"", (1, 2), [3], {"a": 1}, 1j):
-            made = StandIn(value)
+            made = stand_in_for(value)
+            self.assertIsNot(made, value)
             self.assertIsInstance(made, type(value))
             self.assertEqual((made, bool(made), repr(made), f"{made}", copy.copy(made)),
                              (value, bool(value), repr(value), f"{value}", value))
@@ -65,6 +66,8 @@ class StandIns(unittest.TestCase):
                 self.assertEqual((len(made), list(made)), (len(value), list(value)))
         self.assertEqual((StandIn(3) + 1, 1 + StandIn(3), -StandIn(3), StandIn(3) < 4, [1, 2, 3, 4][StandIn(3)]),
                          (4, 4, -3, True, 4))
+        self.assertEqual((1 - StandIn(3), divmod(7, StandIn(3)), 1 << StandIn(2), [0] + StandIn([1]), ",".join(
+            [stand_in_for("a")]), (1,) + stand_in_for((2,))), (-2, (2, 1), 4, [0, 1], "a", (1, 2)))
         self.assertEqual((StandIn("a").upper(), "b" in StandIn({"b": 1}), StandIn([5])[0]), ("A", True, 5))
 
     def test_what_was_set_and_what_was_not(self):

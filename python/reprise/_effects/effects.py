@@ -35,7 +35,7 @@ from .kept import Kept, are_plain, found_for
 from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, Mapping, Memo, Names, Path, Progress, Slot, State, is_plain, same
 from .reach import Reach
 from .schedules import Schedules, Stepped
-from .unread import Covered, StandIn, UnreadSlot, has_attributes, is_made_of_plain, slots_for
+from .unread import Covered, UnreadSlot, containers_in, has_attributes, is_constant, is_made_of_plain, is_one, slots_for
 
 MOST_NAMED = 3  # places that a text names
 _SETTING = frozenset((Slot, UnreadSlot, Step))  # slots which plain values are put in
@@ -154,13 +154,15 @@ class Effects:
         self.found = {}     # as known, of this attempt
         self.follows_draws = bool  # asked behind a run: do replays draw what it drew on the CPU?
         self._grown = []    # changes of what grows
+        self._brought = ()  # ids of containers among the arguments of the run that is under way
         self._filled = []   # changes of containers among the arguments, of the run that is under way
         self._parts = None  # ids of what objects among the arguments are made of, once that was asked
         self._reads = reads
         self._places = reads.places() if reads is not None else None
         self._unread = None  # (record, slot) of what nobody reads, behind the first run of what it set there
         self._is_new = False  # did a run execute code that no call did before?
-        self._covers = False  # were there stand-ins for what nobody reads?
+        self._covers = False  # were there stand-ins for what nobody reads, or does new code set more?
+        self._shared = None  # while changes are judged: how many of the program's and of what is set is an object
         self._set = []      # those of the run that is under way, behind it
         self._made = []     # the plain parts of what the first run put in the places of slots
         self._values = None  # what calls set, where all of that is plain: results of the graph are none of it
@@ -208,7 +210,7 @@ class Effects:
         """Behind the last run: lets go of the program's objects."""
         self.restore()
         self.records, self.before, self.arguments = [], [], ()
-        self._unread, self._set = [], []
+        self._unread, self._set, self._brought = [], [], ()
 
     def keep(self, watched):
         """Behind that, where the capture worked: what the next one of the callable finds, as long as somebody keeps
@@ -260,9 +262,22 @@ class Effects:
         finally:
             self._set = covered.take_away()
         if self.slots is None:
-            self._covers, self._is_new = bool(self._unread), self._reads.executed.size != known
+            self._is_new = self._reads.executed.size != known
+            self._covers = bool(self._unread) or self._places is None or not (
+                self._reads.executed.stored <= self._places.stored)
             self._unread = self._set
         return result
+
+    def _covered_behind(self, run):
+        """What a backward run returns: all that nobody reads has stand-ins meanwhile."""
+        if self._reads is None:
+            return run()
+        covered = Covered(slots_for(self.records, self._reads.places()))
+        covered.put()
+        try:
+            return run()
+        finally:
+            self._set = covered.take_away()
 
     def _beside_stand_ins(self, body, placed):
         """What a run returns. Behind the first one nothing tells it what it adds to."""
@@ -285,7 +300,7 @@ class Effects:
         def run(placed):
             self._is_restored = False
             try:
-                result = body(placed)
+                result = self._covered_behind(lambda: body(placed))
                 self._refuse_changes()
                 return result
             finally:
@@ -296,12 +311,15 @@ class Effects:
     def filling(self, args, kwargs):
         """During a run with these arguments, which it may change."""
         containers = Containers(args, kwargs, len(self.arguments))
+        self._brought = list(map(id, containers_in((args, kwargs))))
         yield
         self._filled = containers.changes()
 
     def _refuse_changes(self):
         assigned = {self._place_of(slot) for slot, _ in self.slots or ()}
-        found = [(record, change) for record in self.touched() for change in record.changes()
+        found = [(record, change) for record in self.touched() for change in record.changes()]
+        self._add_set(found)
+        found = [(record, change) for record, change in found
                  if change.slot is None or self._place(change) not in assigned]
         if found:
             records, changes = zip(*found)
@@ -347,7 +365,7 @@ class Effects:
         self._refuse_stand_ins(changes)
         if not same([_plain_parts(change.after) for change in changes], self._made):
             raise Changed(changes, ", and to another value in each run of a capture")
-        if all(type(slot) in _SETTING and is_plain(change.after) for (slot, _), change in zip(self.slots, changes)):
+        if all(type(slot) in _SETTING and is_constant(change.after) for (slot, _), change in zip(self.slots, changes)):
             self._values = tuple(change.after for change in changes)
             return result
         numbers = {id(leaf): i for i, leaf in enumerate(flatten(result)[0])
@@ -382,7 +400,12 @@ class Effects:
         """The slots, where replays can assign what this run did. found: (record, change) of all."""
         changes = [change for _, change in found]
         self.found = {str(c.path): (self._kind(c.before), self._kind(c.after), step_of(c)) for c in changes}
+        self._shared = collections.Counter(id(part) for c in changes if c.slot is not None and type(c.after) in (
+            list, tuple, dict) for part in containers_in(c.after))
+        self._shared.update(id(record.owner) for record in self.records)
+        self._shared.update(self._brought)
         wrong = [(record, c) for record, c in found if not self._is_repeatable(c)]
+        self._shared = None
         if wrong:
             records, changes = zip(*wrong)
             records = tuple(filter(None, records))
@@ -429,8 +452,8 @@ class Effects:
                        for leaf in flatten(change.after)[0])
         if change.slot is None or self._is_registered(change) or self._slot_for(change.slot) is None:
             return False
-        if type(change.slot) is UnreadSlot and is_made_of_plain(change.after):
-            return True  # what is made lazily hangs on something that is read
+        if type(change.slot) is UnreadSlot and (is_constant(change.after) or is_made_of_plain(change.after)):
+            return not self._is_alias(change.after)  # what is made lazily hangs on something that is read
         if self._is_grown(change):
             return True
         if self._is_told(change):
@@ -446,6 +469,14 @@ class Effects:
         tensors = [leaf for leaf in _leaves(change.after) if not is_plain(leaf)]
         return bool(tensors) and all(map(self._is_made, tensors)) and all(
             is_plain(leaf) or isinstance(leaf, self.torch.Tensor) for leaf in _leaves(change.before))
+
+    def _is_alias(self, value):
+        """Does it share a list or dict with the program, the arguments, or another place that is set? Replays would make
+        a copy. Another object among the arguments is another one in each call."""
+        found = [part for part in containers_in(value) if type(part) is not tuple]
+        if any(self._shared[id(part)] != 1 for part in found):
+            return True
+        return any(value is argument for _, argument in self.arguments) and not is_plain(value)
 
     def _is_told(self, change):
         """Is it another plain value in the place of one that keys tell of?"""
@@ -494,7 +525,7 @@ class Effects:
         return type(leaf) is self.torch.Tensor and leaf.is_cuda and leaf.layout is self.torch.strided
 
     def _refuse_stand_ins(self, changes):
-        kept = [c for c in changes if any(is_stand_in(leaf) or type(leaf) is StandIn for leaf in _leaves(c.after))]
+        kept = [c for c in changes if any(is_stand_in(leaf) or is_one(leaf) for leaf in _leaves(c.after))]
         if kept:
             raise Changed(self._grown or kept, ", as each call keeps it elsewhere too", is_hopeless=True,
                           records=self._records_of(self._grown or kept))
@@ -544,7 +575,9 @@ def _refuse_step(path, line):
 
 
 def _plain_parts(value):
-    return [leaf if is_plain(leaf) else None for leaf in _leaves(value)]
+    """What of a value has to be the same in all runs: plain leaves, and which object another constant is."""
+    return [leaf if is_plain(leaf) else id(leaf) if is_constant(leaf) and type(leaf) is not types.MethodType else None
+            for leaf in _leaves(value)]
 
 
 def _leaves(value):

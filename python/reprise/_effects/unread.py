@@ -10,12 +10,15 @@ from the stand-in what the program has there.
 """
 
 import copy
+import enum
 import math
 import operator
+import types
 
 from .._base.tree import flatten
 from .python_state import ABSENT, Body, Mapping, Names, Slot, Slotted, is_plain
 
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 _ATTRIBUTE = "."  # the form of a Mapping of attributes
 
 
@@ -46,6 +49,21 @@ class StandIn:
 
     def __getattr__(self, name):
         return getattr(self.own, name)
+
+
+# Of these types are stand-ins subclasses, which C code takes too.
+_KINDS = {kind: type(f"_{kind.__name__}", (kind,), {"__reduce__": lambda self, kind=kind: (kind, (kind(self),))})
+          for kind in (int, float, complex, str, bytes, tuple)}
+
+
+def stand_in_for(value):
+    kind = _KINDS.get(type(value))
+    return kind(value) if kind is not None else StandIn(value)
+
+
+def is_one(value):
+    """Is it a stand-in?"""
+    return type(value) is StandIn or type(value) in _KINDS.values()
 
 
 def _answering(name, ask):
@@ -81,14 +99,34 @@ def is_made_of_plain(value):
     return value is not ABSENT and all(map(is_plain, flatten(value)[0]))
 
 
+def is_constant(value):
+    """Is it what calls can set as it is, one object for all: a plain value, a member of an Enum, or a function?"""
+    return is_plain(value) or isinstance(value, enum.Enum) or type(value) in _FUNCTIONS
+
+
+def containers_in(value):
+    """The lists, tuples and dicts in a value, itself among them."""
+    found, ahead = [], [value]
+    while ahead:
+        value = ahead.pop()
+        if type(value) in (list, tuple, dict):
+            found.append(value)
+            ahead += value.values() if type(value) is dict else value
+    return found
+
+
 def slots_for(records, places):
     """The slots of such places among what these records are of, each beside its record. places: a Places, or None."""
     names = places.set_alone() if places is not None else None
     if not names:
         return []
     slots = {(id(record.owner), key): (record, record.slot(key)) for record in records if has_attributes(record)
-             for key in names.intersection(record.held) if is_made_of_plain(record.held[key])}
+             for key in names.intersection(record.held) if _may_be_covered(record.held[key])}
     return [found for found in slots.values() if not places.tell(found[1].owner, found[1].key)]
+
+
+def _may_be_covered(value):
+    return is_constant(value) or is_made_of_plain(value)
 
 
 def has_attributes(record):
@@ -106,17 +144,17 @@ class Covered:
 
     def put(self):
         for _, slot in self._slots:
-            stand_in = StandIn(slot.get())
-            self._stand_ins.append(stand_in)
+            own = slot.get()
+            stand_in = stand_in_for(own)
+            self._stand_ins.append((stand_in, own))
             slot.put(stand_in)
 
     def take_away(self):
         """Puts the program's values back where nobody set another one; returns the other (record, slot)."""
         found = []
-        for (record, slot), stand_in in zip(self._slots, self._stand_ins):
-            there = slot.get()
-            if there is stand_in:
-                slot.put(stand_in.own)
+        for (record, slot), (stand_in, own) in zip(self._slots, self._stand_ins):
+            if slot.get() is stand_in:
+                slot.put(own)
             else:
                 found.append((record, slot))
         self._stand_ins = []
