@@ -7,7 +7,7 @@ from reprise import _C
 
 
 class FastPath:
-    guards = 0
+    guards, looks_again = 0, False
 
     def __init__(self, takes=False, add=None):
         self.takes, self.clears = takes, 0

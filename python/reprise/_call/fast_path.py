@@ -28,6 +28,8 @@ class FastPath:
         self._torch, self._watch, self._reads, self._frozen = torch, watch, reads, frozen
         self._modes = None  # in which it takes calls; None: there is no guard
         self._number = None  # of what was read when the guard was set
+        self.looks_again = False  # do calls set what the program may put elsewhere?
+        self._version = None      # of the look at what is read, as the guard was set
         self._own = None     # what the taker knows of _reads.own_tensors()
         try:
             self._taker = _C.FastCall(
@@ -47,7 +49,7 @@ class FastPath:
         """Does it take calls in the modes that hold now? Hooks and modules of others do not count, which
         the slow path has just looked at: PyTorch 2.15 registers a hook in every graph. Nor do other objects
         of the same values among what is read: Megatron has new empty dicts in each step."""
-        if self._modes != self._modes_now():
+        if self._modes != self._modes_now() or (self.looks_again and self._version != self._reads.version):
             return False
         self.accept_reads()
         return self._taker.is_guarded() or self._taker.renew(*self._watch.counts(self._frozen))
@@ -88,6 +90,7 @@ class FastPath:
         self._own = None
         self._tell_own()
         self._modes, self._number = modes, self._reads.number
+        self.looks_again, self._version = False, self._reads.version
         self.guards += 1
         return self._taker
 

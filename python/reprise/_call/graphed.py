@@ -602,6 +602,7 @@ class Graphed:
         index; short: as _short returned it."""
         made, build, gradients = short
         taker = self._fast_path.guard(guarded)
+        self._fast_path.looks_again |= shape.effects is not None and shape.effects.are_found()
         self._fast_path.know((*args, *kwargs.values()))
         return taker.add(device, args, kwargs, shape.graph, made, build, choice, gradients,
                          self._told_on_cpu(key, args, kwargs), shape.sets())

@@ -32,7 +32,7 @@ from .._base.tree import flatten, unflatten
 from .containers import Containers, Filled, Within
 from .growth import Step, Tail, during, is_stand_in, step_of
 from .kept import Kept, are_plain, found_for
-from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, Mapping, Memo, Names, Path, Progress, Slot, State, is_plain, same
+from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, FoundSlot, Mapping, Memo, Names, Path, Progress, Slot, State, is_plain, same
 from .reach import Reach
 from .schedules import Schedules, Stepped
 from .unread import Covered, UnreadSlot, containers_in, has_attributes, is_constant, is_made_of_plain, is_one, slots_for
@@ -140,6 +140,7 @@ class Effects:
     def __init__(self, torch, fn, arguments=(), known=None, keeps=False, reads=None):
         self.torch = torch
         reach = Reach(torch)
+        self._fn = fn
         self._roots = {}    # of arguments: number and type by path
         self._kept, kept = found_for(fn, arguments) if keeps and not known else (None, None)
         if kept is None:
@@ -211,6 +212,7 @@ class Effects:
         self.restore()
         self.records, self.before, self.arguments = [], [], ()
         self._unread, self._set, self._brought = [], [], ()
+        self._fn = None
 
     def keep(self, watched):
         """Behind that, where the capture worked: what the next one of the callable finds, as long as somebody keeps
@@ -438,11 +440,25 @@ class Effects:
             return slot
         root = slot.path.root()
         if root not in self._roots:
-            return slot
+            return self._lasting(slot)
         if type(slot) is Tail:
             return None
         made = ArgumentSlot(slot, self._roots[root][0])
         return made if made.owner([value for _, value in self.arguments]) is slot.owner else None
+
+    def _lasting(self, slot):
+        """The same, found again by each call where the program may put another object for its owner."""
+        if type(slot) is Step:
+            found = self._lasting(slot.slot)
+            return slot if found is slot.slot else Step(found, slot.by)
+        if type(slot) not in (Slot, UnreadSlot) or slot.path.above is None:
+            return slot
+        names = [r.owner for r in self.records if type(r) is Names and r.path is None and slot.path.root().name in r.names]
+        for root in (self._fn, *names):
+            found = FoundSlot(slot, root)
+            if found.owner is slot.owner:
+                return slot if found.is_pinned() else found
+        return slot
 
     def _is_repeatable(self, change):
         if type(change.slot) is Stepped:
@@ -642,13 +658,18 @@ class Assignments:
         """Does fit() hold whatever is there?"""
         return all(type(slot) is UnreadSlot for slot, _ in self.slots)
 
+    def are_found(self):
+        """May what sets() gives be elsewhere, as the program puts other objects there?"""
+        return any(FoundSlot in (type(slot), type(getattr(slot, "slot", None))) for slot, _ in self.slots)
+
     def sets(self):
         """For the fast path, of each thing that calls set, one after the other: the dict, the key, the value, and HOW;
         None: that is not all there is to it."""
-        if not all(_is_set_at_once(slot) for slot, _ in self.slots) or (self._values is None and not self.is_sure()):
+        slots = [slot.of() if type(slot) is FoundSlot else slot for slot, _ in self.slots]
+        if not all(map(_is_set_at_once, slots)) or (self._values is None and not all(type(s) is UnreadSlot for s in slots)):
             return None
         found = []
-        for number, (slot, _) in enumerate(self.slots):
+        for number, slot in enumerate(slots):
             how = ("made", number) if self._values is None else (
                 ("added", slot.by) if type(slot) is Step else ("set", self._values[number]))
             found += slot.owner, slot.key, how[1], HOW[how[0]]

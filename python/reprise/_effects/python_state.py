@@ -175,43 +175,100 @@ class Slot:
         return []
 
 
-class ArgumentSlot:
-    """A slot in an object among the arguments, found in that of each call by the same way. It keeps nothing
-    of the object that it was made for. number: of the argument among those that are no tensors."""
+class _Way:
+    """How a slot is found again, from an object on. It keeps nothing of what that led to."""
 
-    __slots__ = ("path", "_made", "_number", "_steps")
+    __slots__ = ("path", "_made", "_steps")
 
-    def __init__(self, slot, number):
+    def __init__(self, slot):
         self.path = slot.path
         self._made = (type(slot), slot.record, slot.key)
-        self._number = number
         self._steps = []
         here = slot.path
         while here.above is not None:
             self._steps.insert(0, (here.form, here.name))
             here = here.above
 
-    def owner(self, arguments):
+    def _owner_from(self, value):
         """The owner of the slot's record; None where the way leads nowhere."""
         try:
-            value = arguments[self._number]
             for form, name in self._steps[:-1]:
                 value = _step(value, form, name)
             is_attribute = self._steps and self._steps[-1][0] == "." and self._made[1] is not Slotted
             return vars(value) if is_attribute else value
-        except (LookupError, AttributeError, TypeError):
+        except (LookupError, AttributeError, TypeError, ValueError):
             return None
 
-    def of(self, arguments):
+    def _slot_in(self, owner):
         kind, record, key = self._made
-        owner = self.owner(arguments)
         return _NOWHERE if owner is None else kind(record, owner, key, self.path)
+
+
+class ArgumentSlot(_Way):
+    """A slot in an object among the arguments, found in that of each call by the same way. number: of the argument among
+    those that are no tensors."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, slot, number):
+        super().__init__(slot)
+        self._number = number
+
+    def owner(self, arguments):
+        """The owner of the slot's record; None where the way leads nowhere."""
+        return self._owner_from(arguments[self._number]) if self._number < len(arguments) else None
+
+    def of(self, arguments):
+        return self._slot_in(self.owner(arguments))
+
+
+class FoundSlot(_Way):
+    """A slot in an object for which the program may put another one, found from the callable on. root: that, or the
+    module's names where the way begins."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self, slot, root):
+        super().__init__(slot)
+        self._root = root
+        if type(root) is dict:
+            self._steps.insert(0, ("[", slot.path.root().name))
+
+    def of(self, arguments=()):
+        return self._slot_in(self._owner_from(self._root))
+
+    def fits(self, kind_of, kind):
+        return self.of().fits(kind_of, kind)
+
+    def get(self):
+        return self.of().get()
+
+    def put(self, value):
+        self.of().put(value)
+
+    owner = property(lambda self: self.of().owner)
+    key = property(lambda self: self._made[2])
+    record = property(lambda self: self._made[1])
+
+    def places(self):
+        return []
+
+    def is_pinned(self):
+        """Does the way lead through modules alone, whose members are watched?"""
+        value, module = self._root, sys.modules["torch"].nn.Module
+        for form, name in self._steps[:-1]:
+            value = _step(value, form, name)
+            if not isinstance(value, module) and name != "_modules":
+                return False
+        return True
 
 
 class _Nowhere:
     """In the place of a slot that a call does not have."""
 
+    owner = key = None
     fits = staticmethod(lambda kind_of, kind: kind_of(ABSENT) == kind)
+    get = staticmethod(lambda: ABSENT)
     put = staticmethod(lambda value: None)
 
 
@@ -222,8 +279,19 @@ def _step(value, form, name):
     """What an object has by a name, or a container by a key."""
     if form == "[":
         return value[name] if isinstance(value, tuple) else base_of(value).__getitem__(value, name)
+    if isinstance(value, types.MethodType):
+        value = value.__func__ if form == "" else value.__self__
+    if form == "":  # what a function closes over or names
+        function = getattr(value, "__wrapped__", value) if not isinstance(value, types.FunctionType) else value
+        free = function.__code__.co_freevars
+        return function.__closure__[free.index(name)].cell_contents if name in free else function.__globals__[name]
     attributes = getattr(value, "__dict__", {})
-    return attributes[name] if name in attributes else slots_of(type(value))[name].__get__(value)
+    if name in attributes:
+        return attributes[name]
+    for part in ("_modules", "_parameters", "_buffers"):
+        if name in attributes.get(part, ()):
+            return attributes[part][name]
+    return slots_of(type(value))[name].__get__(value)
 
 
 class Change:

@@ -446,6 +446,11 @@ class Reads:
         return self._asks.refusal(self.values.walk, asked, tensor, is_split, is_whole)
 
     @property
+    def version(self):
+        """Another one where objects that are read may be others."""
+        return self.values.walks, self.values.replaced
+
+    @property
     def walks(self):
         """How often all that is read was looked for."""
         return self.values.walks
