@@ -181,6 +181,7 @@ class Walk(_C.Walk):
         self.names = {"forward"} if names is None else set(names)
         self.stored = set()     # attributes and globals that code sets
         self.looked = set()     # those, and closed variables, that it reads for more than to set them anew
+        self._setters = set()   # names in classes that were met: to set these executes code
         self._skipped = _SKIPPED_DUNDERS
         self._tensor_class = torch.Tensor
         self._ahead = collections.deque()
@@ -680,6 +681,7 @@ class Walk(_C.Walk):
         found = named(code)
         self.names |= found.attributes
         self.stored |= found.stored
+        self.names |= self._setters & found.stored
         self.looked |= found.looked
         self.globals |= found.globals | found.imports
         self._maybe |= found.maybe
@@ -770,7 +772,7 @@ class Walk(_C.Walk):
                 self.put(result, f"what {path} gave")
 
     def _property(self, value, path):
-        for function in (value.fget,):
+        for function in (value.fget, value.fset, value.fdel):
             if function is not None:
                 self._follow(Walk.put, function, path)
         return Same(value)
@@ -1240,6 +1242,8 @@ class Walk(_C.Walk):
             self._classes[one] = scope = _Scope(one, names, one.__name__ + ".", way_for("class"),
                                                 own=frozenset(dunders), inherits=True)
             self._shared.append(scope)
+            self._setters.update(n for n, v in names.items() if not n.startswith("__") and _sets_by_code(v))
+            self.names |= self._setters & self.stored
             if MATCHED in self.names:
                 self._match(one)
         if made:
@@ -1557,6 +1561,12 @@ def _module_of(kind):
     """Of a class of Cython's no text."""
     name = kind.__module__
     return name if type(name) is str else ""
+
+
+def _sets_by_code(value):
+    """Does setting an attribute execute code, where a class has this by its name?"""
+    return type(value) is property or (hasattr(type(value), "__set__") and not isinstance(value, (
+        types.MemberDescriptorType, types.GetSetDescriptorType)))
 
 
 def _called_by_others(kind, names):
