@@ -165,7 +165,7 @@ class Effects:
         self._covers = False  # were there stand-ins for what nobody reads, or does new code set more?
         self._shared = None  # while changes are judged: how many of the program's and of what is set is an object
         self._set = []      # those of the run that is under way, behind it
-        self._made = []     # the plain parts of what the first run put in the places of slots
+        self._made = []     # the fixed parts of what the first run put in the places of slots
         self._values = None  # what calls set, where all of that is plain: results of the graph are none of it
         self._compared = set()  # (id of the owner, key) of places that changed, and that keys tell of
         self._is_restored = False  # did the last run end with the state that it began with?
@@ -360,14 +360,14 @@ class Effects:
         changes = [change for _, change in found]
         if self.slots is None:
             self.slots = self._judge(found)
-            self._made = [_plain_parts(change.after) for change in changes]
+            self._made = [self._fixed_parts(change.after) for change in changes]
         elif [self._place(c) for c in changes] != [self._place_of(slot) for slot, _ in self.slots]:
             raise _C.Error("it changes other Python state in each run of a capture: it must do the same "
                            "each time")
         self._refuse_stand_ins(changes)
-        if not same([_plain_parts(change.after) for change in changes], self._made):
+        if not same([self._fixed_parts(change.after) for change in changes], self._made):
             raise Changed(changes, ", and to another value in each run of a capture")
-        if all(type(slot) in _SETTING and is_constant(change.after) for (slot, _), change in zip(self.slots, changes)):
+        if all(type(slot) in _SETTING and self._is_constant(change.after) for (slot, _), change in zip(self.slots, changes)):
             self._values = tuple(change.after for change in changes)
             return result
         numbers = {id(leaf): i for i, leaf in enumerate(flatten(result)[0])
@@ -468,7 +468,7 @@ class Effects:
                        for leaf in flatten(change.after)[0])
         if change.slot is None or self._is_registered(change) or self._slot_for(change.slot) is None:
             return False
-        if type(change.slot) is UnreadSlot and (is_constant(change.after) or is_made_of_plain(change.after)):
+        if type(change.slot) is UnreadSlot and (self._is_constant(change.after) or is_made_of_plain(change.after)):
             return not self._is_alias(change.after)  # what is made lazily hangs on something that is read
         if self._is_grown(change):
             return True
@@ -485,6 +485,16 @@ class Effects:
         tensors = [leaf for leaf in _leaves(change.after) if not is_plain(leaf)]
         return bool(tensors) and all(map(self._is_made, tensors)) and all(
             is_plain(leaf) or isinstance(leaf, self.torch.Tensor) for leaf in _leaves(change.before))
+
+    def _is_constant(self, value):
+        """Is it what calls can set as it is: a constant, or an object that the program holds elsewhere too?"""
+        return is_constant(value) or (type(value) not in (list, tuple, dict) and not isinstance(value, self.torch.Tensor) and any(
+            record.holders_of(value) for record in self.records if not (record.path and record.path.root() in self._roots)))
+
+    def _fixed_parts(self, value):
+        """What of a value has to be the same in all runs: plain leaves, and which object another constant is."""
+        return [leaf if is_plain(leaf) else None if type(leaf) is types.MethodType or not self._is_constant(leaf) else id(leaf)
+                for leaf in _leaves(value)]
 
     def _is_alias(self, value):
         """Does it share a list or dict with the program, the arguments, or another place that is set? Replays would make
@@ -588,12 +598,6 @@ class Effects:
 def _refuse_step(path, line):
     raise Changed([Change(path, what="by a step")], f" (at {line}). A schedule goes by graphs where its step() comes last: "
                   "before no more than zero_grad(), detach() and the return", is_hopeless=True)
-
-
-def _plain_parts(value):
-    """What of a value has to be the same in all runs: plain leaves, and which object another constant is."""
-    return [leaf if is_plain(leaf) else id(leaf) if is_constant(leaf) and type(leaf) is not types.MethodType else None
-            for leaf in _leaves(value)]
 
 
 def _leaves(value):

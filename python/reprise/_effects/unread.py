@@ -121,12 +121,13 @@ def slots_for(records, places):
     if not names:
         return []
     slots = {(id(record.owner), key): (record, record.slot(key)) for record in records if has_attributes(record)
-             for key in names.intersection(record.held) if _may_be_covered(record.held[key])}
+             for key in names.intersection(record.held) if _may_be_covered(record, record.held[key])}
     return [found for found in slots.values() if not places.tell(found[1].owner, found[1].key)]
 
 
-def _may_be_covered(value):
-    return is_constant(value) or is_made_of_plain(value)
+def _may_be_covered(record, value):
+    """That a tensor is another one shows by itself. What else is in a class may be a method or a descriptor."""
+    return is_made_of_plain(value) or (type(record) is not Body and not hasattr(type(value), "untyped_storage"))
 
 
 def has_attributes(record):
