@@ -3,8 +3,10 @@
 other. Usage: gpu_sets.py [--install] ..."""
 
 import ctypes
+import enum
 import sys
 import threading
+import types
 import unittest
 import warnings
 from unittest import mock
@@ -238,6 +240,223 @@ class Tensors(Case):
         self.assertIsNot(net.extent, kept[0])
         self.assertEqual(self.left(net), kept[1])
         self.assertNotEqual(net.extent[0].data_ptr(), kept[0][0].data_ptr())
+
+
+class Mode(enum.Enum):
+    FIRST, NEXT = 1, 2
+
+
+class Choice:
+    def __init__(self, name):
+        self.name = name
+
+    def __eq__(self, other):
+        return self is other
+
+
+STATES = [Choice("even"), Choice("odd")]
+
+
+class Objects(Case):
+    """Which calls set where nobody reads."""
+
+    def kept(self, forward, grad=False, **state):
+        def make():
+            torch.manual_seed(2)
+            net = Noting().cuda()
+            net.__dict__.update({name: made() for name, made in state.items()})
+            net.forward = types.MethodType(forward, net)
+            return net, lambda: self.told(net)
+        return make
+
+    @staticmethod
+    def told(net):
+        return repr(net.last), net.extent, net.named
+
+    def test_constants_and_objects_of_the_program(self):
+        def forward(self, x):
+            self.last = Mode.FIRST if x.shape[0] == 2 else Mode.NEXT
+            self.named = (torch.relu, torch.tanh)[x.shape[0] % 2]
+            self.extent = STATES[x.shape[0] % 2]
+            return self.inner(x)
+        for order, graphed in zip(ORDERS, self.follow(self.kept(forward))):
+            self.assertEqual(len(graphed.shapes()), len(set(order)))
+
+    def refused(self, forward, state=None, place="self.extent"):
+        torch.manual_seed(2)
+        net, said = Noting().cuda(), []
+        net.logs, net.history = {2: [], 3: []}, []
+        net.forward = types.MethodType(forward, net)
+        graphed, options = reprise.graphed(net), {"size": 0}
+        with torch.no_grad():
+            for i in range(12):
+                size = (2, 2, 3, 3)[i % 4]
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    graphed(torch.ones(size, WIDTH, device="cuda"), *(() if state is None else (options,)))
+                said += [str(w.message) for w in told]
+                yield net, size, options
+        self.assertIn(f"'{place}'", said[0])
+        self.assertEqual(graphed.shapes(), [])
+
+    def test_a_list_of_the_program_stays_that_list(self):
+        def forward(self, x):
+            self.extent = self.logs[x.shape[0]]
+            return self.inner(x)
+        for net, size, _ in self.refused(forward):
+            self.assertIs(net.extent, net.logs[size])
+
+    def test_one_list_in_two_places_stays_one(self):
+        def forward(self, x):
+            self.extent = self.named = [x.shape[0]]
+            return self.inner(x)
+        for net, _, _ in self.refused(forward):
+            self.assertIs(net.extent, net.named)
+
+    def test_a_dict_among_the_arguments_stays_that(self):
+        def forward(self, x, options):
+            self.extent = options
+            return self.inner(x)
+        for net, _, options in self.refused(forward, state=True):
+            self.assertIs(net.extent, options)
+
+    def test_an_object_that_is_new_in_each_call(self):
+        def forward(self, x):
+            self.extent = State(size=x.shape[0])
+            return self.inner(x)
+        for net, size, _ in self.refused(forward):
+            self.assertEqual(net.extent.size, size)
+
+    def test_another_state_for_each_request(self):
+        """Calls set it in the one that is there."""
+        def forward(self, x):
+            self.extent.size = x.shape[0]
+            self.extent.calls += 1
+            return self.inner(x)
+        for grad in (False, True):
+            torch.manual_seed(2)
+            net = Noting().cuda()
+            net.forward = types.MethodType(forward, net)
+            graphed, calls = reprise.graphed(net), 0
+            with torch.set_grad_enabled(grad):
+                for i in range(30):
+                    if i % 7 == 0:
+                        net.extent, calls = State(size=0, calls=0), 0
+                    size, calls = (2, 2, 3)[i % 3], calls + 1
+                    result = graphed(torch.ones(size, WIDTH, device="cuda"))
+                    if grad:
+                        result.sum().backward()
+                    self.assertEqual((net.extent.size, net.extent.calls), (size, calls))
+            self.assertEqual(graphed.failures(), [])
+            self.assertGreater(sum(s["replays"] for s in graphed.shapes()), 15)
+
+    def test_a_property_with_a_setter(self):
+        class Sized(Noting):
+            @property
+            def size(self):
+                return self._size
+
+            @size.setter
+            def size(self, value):
+                self._size = value * self.by
+                self.sets += 1
+
+            def forward(self, x):
+                self.size = x.shape[0]
+                return self.inner(x)
+
+        def make():
+            torch.manual_seed(2)
+            net = Sized().cuda()
+            net._size, net.sets, net.by = 0, 0, 2
+            return net, lambda: (net.size, net.sets)
+        for graphed in self.follow(make):
+            self.assertGreater(sum(s["replays"] for s in graphed.shapes()), CALLS // 2)
+
+
+class Behind(unittest.TestCase):
+    def test_what_a_backward_pass_sets(self):
+        class Scale(torch.autograd.Function):
+            last = 0
+
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, grad):
+                Scale.last = grad.shape[0]
+                return grad * 2
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(WIDTH, WIDTH)
+
+            def forward(self, x):
+                return Scale.apply(self.inner(x))
+        graphed, said = reprise.graphed(Net().cuda()), []
+        for i in range(12):
+            size = (2, 2, 3, 3)[i % 4]
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                graphed(torch.ones(size, WIDTH, device="cuda")).sum().backward()
+            said += [str(w.message) for w in told]
+            self.assertEqual(Scale.last, size)
+        self.assertIn("'Scale.last'", said[0])
+
+
+class Alike(unittest.TestCase):
+    def test_code_that_callables_like_it_did_not_run(self):
+        """It sets what nobody knew that it would: such a capture is taken again."""
+        class Net(Noting):
+            def __init__(self, note):
+                super().__init__()
+                self.note = note
+
+            def forward(self, x):
+                self.note(self, x)
+                return self.inner(x)
+
+        def nothing(net, x):
+            pass
+
+        def size(net, x):
+            net.last = x.shape[0]
+        for note in (nothing, size):
+            net = Net(note).cuda()
+            net.last, graphed = 2, reprise.graphed(net)
+            with torch.no_grad():
+                for i in range(10):
+                    rows = (2, 2, 2, 3, 3)[i % 5]
+                    graphed(torch.ones(rows, WIDTH, device="cuda"))
+                    self.assertEqual(net.last, rows if note is size else 2)
+
+
+class Counters(Case):
+    """Which one kind of call raises and another one sets."""
+
+    def test_sets_beside_raises(self):
+        def forward(self, x):
+            if x.shape[0] == 2:
+                self.last += 1
+            else:
+                self.last = 0
+            return self.inner(x)
+        torch.manual_seed(2)
+        net, want, said = Noting().cuda(), 0, []
+        net.forward = types.MethodType(forward, net)
+        graphed = reprise.graphed(net)
+        with torch.no_grad():
+            for i in range(24):
+                size = (2, 2, 3, 3, 2)[i % 5]
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    graphed(torch.ones(size, WIDTH, device="cuda"))
+                said += told
+                want = want + 1 if size == 2 else 0
+                self.assertEqual(net.last, want, i)
+        self.assertIn("'self.last'", str(said[0].message))
 
 
 class InSegments(unittest.TestCase):

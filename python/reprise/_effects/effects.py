@@ -380,7 +380,7 @@ class Effects:
         places = self._places
         for record, change in found if places is not None else ():
             if type(change.slot) is Slot and change.slot.key in places.stored and has_attributes(record) and (
-                    not places.asks_for(change.slot.key)):
+                    not places.asks_for(change.slot.key) and not places.tell(record.owner, change.slot.key)):
                 change.slot = UnreadSlot.like(change.slot)
         known = {self._place(change): change for _, change in found}
         for record, slot in self._set:

@@ -22,12 +22,13 @@ class Places:
         return {name for name in self.stored if not self.asks_for(name)}
 
     def asks_for(self, name):
-        """Does code ask for an attribute or a global of this name?"""
-        return self._walk.asks_for(name) or name in self._walk.globals
+        """Does code ask for an attribute or a global of this name? By names that it makes it asks some objects alone, of
+        whose places keys tell."""
+        return name in self._walk.names or name in self._walk.globals
 
     def reads_beside(self, name):
         """Does code read what has this name for more than to set it anew?"""
-        return name in self._walk.looked or (self._walk.asks_for(name) and name not in self.stored)
+        return name in self._walk.looked or (self._walk.asks_for(name) and name not in self._walk.names)
 
     def tell(self, owner, key):
         """Do keys of calls tell what is at a place? owner: a dict, a cell, or an object with slots."""
