@@ -303,6 +303,45 @@ class Derived(unittest.TestCase):
         self.check(fn)
 
 
+class Overlapping(unittest.TestCase):
+    """Gradients of which one is a view of another, as those of a class token and of positions with a batch of one."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token = torch.nn.Parameter(torch.ones(3, 4))
+            self.places = torch.nn.Parameter(torch.ones(1, 3, 4))
+            self.scale = torch.nn.Parameter(torch.ones(2, 6))
+
+        def forward(self, x):
+            sizes = torch.cat([self.token[:2].reshape(-1), self.scale[0]])
+            return (self.token.unsqueeze(0) + self.places) * x + sizes.sum()
+
+    def told(self, wrap, use, rows):
+        """The gradients behind each of some steps of two backward passes."""
+        net = self.Net().cuda()
+        fn, found = wrap(net), []
+        for i in range(6):
+            net.zero_grad()
+            for _ in range(2):
+                fn(torch.full((rows(i), 3, 4), 1.0 + i, device="cuda")).sum().backward()
+                use(net)
+            found.append([p.grad.clone() for p in net.parameters()])
+        return found, fn
+
+    def test_each_is_its_own(self):
+        uses = (lambda net: None, lambda net: torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5),
+                lambda net: net.token.grad.mul_(3.0))
+        for use in uses:
+            for rows in (lambda i: 1, lambda i: 1 + i % 2):
+                want, _ = self.told(lambda net: net, use, rows)
+                got, fn = self.told(reprise.graphed, use, rows)
+                for of_step, wanted in zip(got, want):
+                    for one, other in zip(of_step, wanted):
+                        torch.testing.assert_close(one, other)
+                self.assertGreater(sum(s["replays"] for s in fn.shapes()), 8)
+
+
 class Threads(unittest.TestCase):
     """Several threads go back through calls of one callable, beside each other."""
 
