@@ -457,7 +457,7 @@ class Effects:
         for root in (self._fn, *names):
             found = FoundSlot(slot, root)
             if found.owner is slot.owner:
-                return slot if found.is_pinned() else found
+                return slot if found.is_pinned(self.torch.nn.Module) else found
         return slot
 
     def _is_repeatable(self, change):

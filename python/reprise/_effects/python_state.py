@@ -253,9 +253,9 @@ class FoundSlot(_Way):
     def places(self):
         return []
 
-    def is_pinned(self):
-        """Does the way lead through modules alone, whose members are watched?"""
-        value, module = self._root, sys.modules["torch"].nn.Module
+    def is_pinned(self, module):
+        """Does the way lead through modules alone, whose members are watched? module: their class."""
+        value = self._root
         for form, name in self._steps[:-1]:
             value = _step(value, form, name)
             if not isinstance(value, module) and name != "_modules":
