@@ -350,6 +350,29 @@ class Objects(Case):
             self.assertEqual(graphed.failures(), [])
             self.assertGreater(sum(s["replays"] for s in graphed.shapes()), 15)
 
+    def test_another_state_for_a_function(self):
+        """Which closes over it, so that nothing else tells the fast path."""
+        def make():
+            state = State(size=0)
+
+            def fn(x):
+                state.size = x.shape[0]
+                return x + 1
+
+            def renew():
+                nonlocal state
+                state = State(size=0)
+                return state
+            return fn, renew
+        fn, renew = make()
+        graphed, x = reprise.graphed(fn), torch.ones(2, WIDTH, device="cuda")
+        for i in range(24):
+            state = renew() if i % 6 == 0 else state
+            state.size = None
+            graphed(x)
+            self.assertEqual(state.size, 2, i)
+        self.assertEqual([s["replays"] for s in graphed.shapes()], [22])
+
     def test_a_property_with_a_setter(self):
         class Sized(Noting):
             @property
@@ -514,7 +537,9 @@ class Read(Case):
             def forward(self, x):
                 y = self.act(self.inner(x) - 5)
                 self.act.negative_slope = 0.25 if x.shape[0] == 2 else 0.75
-                return self.drop(self.act(y))
+                y = self.drop(self.act(y))
+                self.drop.inplace = False  # which takes nothing but True and False
+                return y
 
         def make():
             torch.manual_seed(2)

@@ -32,7 +32,7 @@ from .._base.tree import flatten, unflatten
 from .containers import Containers, Filled, Within
 from .growth import Step, Tail, during, is_stand_in, step_of
 from .kept import Kept, are_plain, found_for
-from .python_state import ABSENT, ArgumentSlot, Body, Change, Drawn, FoundSlot, Mapping, Memo, Names, Path, Progress, Slot, State, is_plain, same
+from .python_state import ABSENT, ArgumentSlot, Body, Cell, Change, Drawn, FoundSlot, Mapping, Memo, Names, Path, Progress, Slot, State, is_plain, same
 from .reach import Reach
 from .schedules import Schedules, Stepped
 from .unread import Covered, UnreadSlot, containers_in, has_attributes, is_constant, is_made_of_plain, is_one, slots_for
@@ -453,8 +453,10 @@ class Effects:
             return slot if found is slot.slot else Step(found, slot.by)
         if type(slot) not in (Slot, UnreadSlot) or slot.path.above is None:
             return slot
-        names = [r.owner for r in self.records if type(r) is Names and r.path is None and slot.path.root().name in r.names]
-        for root in (self._fn, *names):
+        name = slot.path.root().name
+        named = [record.owner for record in self.records if (type(record) is Cell and record.name == name) or (
+            type(record) is Names and record.path is None and name in record.names)]
+        for root in (self._fn, *named):
             found = FoundSlot(slot, root)
             if found.owner is slot.owner:
                 return slot if found.is_pinned(self.torch.nn.Module) else found

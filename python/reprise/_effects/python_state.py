@@ -224,15 +224,15 @@ class ArgumentSlot(_Way):
 
 class FoundSlot(_Way):
     """A slot in an object for which the program may put another one, found from the callable on. root: that, or the
-    module's names where the way begins."""
+    names of a module or the closed variable where the way begins."""
 
     __slots__ = ("_root",)
 
     def __init__(self, slot, root):
         super().__init__(slot)
         self._root = root
-        if type(root) is dict:
-            self._steps.insert(0, ("[", slot.path.root().name))
+        if type(root) in (dict, types.CellType):
+            self._steps.insert(0, ("[" if type(root) is dict else ".", slot.path.root().name))
 
     def of(self, arguments=()):
         return self._slot_in(self._owner_from(self._root))
@@ -277,6 +277,8 @@ _NOWHERE = _Nowhere()
 
 def _step(value, form, name):
     """What an object has by a name, or a container by a key."""
+    if type(value) is types.CellType:
+        return value.cell_contents
     if form == "[":
         return value[name] if isinstance(value, tuple) else base_of(value).__getitem__(value, name)
     if isinstance(value, types.MethodType):
