@@ -1366,6 +1366,55 @@ class Verification(unittest.TestCase):
             reprise.graphed(lambda x: x, verify="twice")
 
 
+class Within(unittest.TestCase):
+    """In what torch.compile takes in, as transformers does with a model that has a static cache: calls go by graphs."""
+
+    def follow(self, outer, replays):
+        """outer(net, kind): what is compiled, and the graphed callable in it."""
+        for policy in ("always", "auto"):
+            torch.manual_seed(1)
+            net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).cuda()
+            twin = copy.deepcopy(net)
+            fn, made = outer(net, policy)
+            compiled = torch.compile(fn, backend="eager")
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                warnings.filterwarnings("ignore", message=".*(triton|float32 matrix).*")
+                for i in range(24):
+                    x = torch.full((2 + i % 2, 8), 1.0 + i, device="cuda")
+                    self.assertTrue(torch.equal(compiled(x), twin(x)), (policy, i))
+            self.assertEqual(made.failures(), [])
+            if policy == "always":
+                self.assertGreaterEqual(sum(s["replays"] for s in made.shapes()), replays)
+            torch._dynamo.reset()
+
+    def test_a_module(self):
+        def outer(net, policy):
+            made = reprise.graphed(net, policy=policy)
+            return made.__call__, made
+        self.follow(outer, 20)
+
+    def test_a_method_in_its_place(self):
+        def outer(net, policy):
+            net.forward = made = reprise.graphed(net.forward, policy=policy)
+            net.compiled = None  # who keeps what was compiled at the net
+            return net.__call__, made
+        self.follow(outer, 20)
+
+    def test_what_was_compiled_is_kept_by_the_module(self):
+        def outer(net, policy):
+            made = reprise.graphed(net, policy=policy)
+            made.compiled = torch.compile(made.__call__, backend="eager")
+            return made.compiled, made
+        self.follow(outer, 20)
+
+    def test_a_function_around_it(self):
+        def outer(net, policy):
+            made = reprise.graphed(lambda x: net(x), policy=policy)
+            return (lambda x: made(x * 1.0) + 0.0), made
+        self.follow(outer, 20)
+
+
 class Report(unittest.TestCase):
     def test_tells_what_was_captured(self):
         def triple(x):

@@ -40,8 +40,8 @@ static struct {
         *attribute, *item, *empty_dicts, *cell, *memo, *cache_info, *data_ptr, *numel, *forward,
         *call, *find_method, *meet_module, *module, *closure, *globals, *defaults, *is_outside,
         *names_of, *space, *name_in_module, *tensor, *is_cuda, *layout, *detach, *is_inference,
-        *version, *free_names, *cell_name, *wrapped, *body_names, *class_by_view, *bases, *hooks,
-        *backward_hooks, *later_hooks;
+        *version, *free_names, *cell_name, *wrapped, *of_graphed, *body_names, *class_by_view,
+        *bases, *hooks, *backward_hooks, *later_hooks;
 } says;
 
 enum { UNTOLD = 2, MOST_CODE = 4096 };
@@ -710,6 +710,17 @@ static bool look_at_closure(struct reach *reach, PyObject *function, PyObject *c
     return worked;
 }
 
+/* A function's own attributes. One that functools.wraps() put around a graphed callable has those of
+ * that, which change in each capture. */
+static bool look_at_own(struct reach *reach, PyObject *attributes, PyObject *path)
+{
+    if (PyDict_Size(attributes) == 0)
+        return true;
+    int is_ours = PyDict_Contains(attributes, says.of_graphed);
+    return is_ours > 0 ||
+           (is_ours == 0 && look_at_dict(reach, attributes, path, says.attribute, false));
+}
+
 /* What a function of the program's leads to beside what it closes over; attributes: its dict; parts: as
  * parts_of has them. */
 static bool look_at_parts(struct reach *reach, PyObject *function, PyObject *attributes,
@@ -717,8 +728,7 @@ static bool look_at_parts(struct reach *reach, PyObject *function, PyObject *att
 {
     PyObject *globals = PyObject_GetAttr(function, says.globals);
     bool worked = globals && push_defaults(reach, parts, path) &&
-                  (PyDict_Size(attributes) == 0 ||
-                   look_at_dict(reach, attributes, path, says.attribute, false)) &&
+                  look_at_own(reach, attributes, path) &&
                   look_at_code(reach, PyTuple_GetItem(parts, 0), globals);
     Py_XDECREF(globals);
     return worked;
@@ -1198,6 +1208,7 @@ static bool prepare(void)
         {&says.free_names, "co_freevars"},
         {&says.cell_name, "name"},
         {&says.wrapped, "__wrapped__"},
+        {&says.of_graphed, "_fast_call"},
         {&says.hooks, "_hooks"},
         {&says.backward_hooks, "_backward_hooks"},
         {&says.later_hooks, "_post_accumulate_grad_hooks"},

@@ -371,6 +371,17 @@ def around_compilations(context):
     kind.install_callbacks = install_callbacks
 
 
+def keep_compilers_out(torch, functions):
+    """Has torch.compile neither take in these functions nor compile what they execute: a call that is traced ends there,
+    and goes on behind it."""
+    frames = _find(torch, "_C._dynamo.eval_frame")
+    action = getattr(frames, "_FrameAction", None)
+    for function in functions:
+        function._torchdynamo_disable = True
+        if action is not None:
+            frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(action.SKIP, action.SKIP))
+
+
 def fake_tensors():
     """(FakeTensorMode, FakeTensor, forbid), whose tensors have a device and no values; None where they are not.
     Behind forbid(tensor) an access to the address of its memory raises. Else code of C++ reads at address 0."""

@@ -171,7 +171,7 @@ class Graphed:
         self._here = threading.local()  # did this thread run the callable eagerly?
         self._excused = {}  # by key: captures that failed on threads that did not
         self._fast_path = FastPath(torch, self._watch, self._reads, frozen, self._answers)
-        self._fast_call = self._fast_path.call
+        self._fast_call = self._fast_path.call  # by this name csrc/reads/reach.c tells our attributes
         self._draws = True  # until a run drew no random numbers
         self._trained = ()  # parameters, once a call was seen to touch gradients
         self._leads = {}  # by key, but for gradients: where a layout begins, if it was tuned

@@ -3,6 +3,7 @@
 
 import functools
 
+from .._base import torch_private
 from .._base.need import need_gpu, need_torch, why_no_gpu
 from .._base.tree import flatten
 from .._base.warn import warn
@@ -209,6 +210,7 @@ def _bucketed(kind, options):
 def _kind(torch, policy, options):
     """The class whose calls go as the policy says."""
     if torch.cuda.is_available():
+        _keep_compilers_out(torch)
         return {"always": Graphed, "auto": Judged, "never": Ungraphed}[policy]
     if options[4]:  # strict
         need_gpu()
@@ -217,6 +219,12 @@ def _kind(torch, policy, options):
         _warned = True
         warn(f"reprise: what is graphed runs without graphs, as it is: {why_no_gpu(torch)}")
     return WithoutGpu
+
+
+@functools.lru_cache(maxsize=1)
+def _keep_compilers_out(torch):
+    """A callable within what torch.compile takes in, as transformers does for a static cache, goes by its graphs."""
+    torch_private.keep_compilers_out(torch, [kind.__call__ for kind in (Graphed, Judged, Bucketed)])
 
 
 def by_size(torch, shapes):
