@@ -1369,11 +1369,14 @@ class Verification(unittest.TestCase):
 class Within(unittest.TestCase):
     """In what torch.compile takes in, as transformers does with a model that has a static cache: calls go by graphs."""
 
+    class Net(torch.nn.Sequential):
+        """Of the program, which PyTorch's are not."""
+
     def follow(self, outer, replays):
         """outer(net, kind): what is compiled, and the graphed callable in it."""
         for policy in ("always", "auto"):
             torch.manual_seed(1)
-            net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).cuda()
+            net = self.Net(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).cuda()
             twin = copy.deepcopy(net)
             fn, made = outer(net, policy)
             compiled = torch.compile(fn, backend="eager")
