@@ -1370,7 +1370,10 @@ class Within(unittest.TestCase):
     """In what torch.compile takes in, as transformers does with a model that has a static cache: calls go by graphs."""
 
     class Net(torch.nn.Sequential):
-        """Of the program, which PyTorch's are not."""
+        """Of the program, as its method is, which PyTorch's are not."""
+
+        def forward(self, x):
+            return self[2](self[1](self[0](x)))
 
     def follow(self, outer, replays):
         """outer(net, kind): what is compiled, and the graphed callable in it."""
