@@ -24,7 +24,8 @@ except ImportError:
 import reprise
 from reprise import _C
 from reprise._effects.containers import MOST_REGIVEN, Containers, Regiven
-from reprise._effects.effects import Changed, Effects, Unobserved, kind_of
+from reprise._effects.assignments import kind_of
+from reprise._effects.effects import Changed, Effects, Unobserved
 from reprise._base.interrupts import Interrupts, is_of_handler, let_through
 from reprise._effects import kept as kept_records, python_state
 from reprise._effects.growth import Step, Tail, during, tail_of

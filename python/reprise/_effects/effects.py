@@ -10,7 +10,9 @@ began with, and what it changed is one of
                   replay assigns fresh tensors, where the place holds the same kind of value as before the
                   capture
     repeated      a place that held None, a number or nothing was given the same kind of value by two attempts
-                  that found it the same: replays assign that too
+                  that found it the same: replays assign that too. One that keys tell of may hold another by then
+    set           an attribute or a global that no code reads was set, perhaps to what was there (unread.py):
+                  replays set it, whatever is there
     stepped       a schedule of the learning rate made a step as the last thing in the call: replays step it
                   (schedules.py)
     grown         elements were appended to a list, or a counter was raised, alike by two attempts: replays do
@@ -23,21 +25,21 @@ only, so one attempt that fails is followed by another one at the next call.
 
 import collections
 import contextlib
-import functools
 import sys
 import types
 
 from .. import _C
 from .._base.tree import flatten, unflatten
+from .assignments import MOST_NAMED, Assignments, Constant, Same, kind_of
 from .containers import Containers, Filled, Within
 from .growth import Step, Tail, during, is_stand_in, step_of
 from .kept import Kept, are_plain, found_for
-from .python_state import ABSENT, ArgumentSlot, Body, Cell, Change, Drawn, FoundSlot, Mapping, Memo, Names, Path, Progress, Slot, State, is_plain, same
+from .python_state import (ABSENT, ArgumentSlot, Body, Cell, Change, Drawn, FoundSlot, Mapping, Memo, Names, Path,
+                           Progress, Slot, State, is_plain, same)
 from .reach import Reach
 from .schedules import Schedules, Stepped
 from .unread import Covered, UnreadSlot, containers_in, has_attributes, is_constant, is_made_of_plain, is_one, slots_for
 
-MOST_NAMED = 3  # places that a text names
 _SETTING = frozenset((Slot, UnreadSlot, Step))  # slots which plain values are put in
 _ANEW = frozenset((Memo, State, Drawn))  # which each capture looks at
 
@@ -87,38 +89,6 @@ def _named(changes):
         texts.append(text)
     more = len(changes) - len(texts)
     return " and ".join(texts) + (f" and {more} more" if more > 0 else "")
-
-
-class Constant:
-    """A leaf of what a run assigned: the same at each call."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value):
-        self.value = value
-
-
-class Same:
-    """A leaf of what a run assigned: a leaf of its result, by number."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number):
-        self.number = number
-
-
-def kind_of(torch, value):
-    """What a place has to hold for a replay to be right that was captured when it held this value."""
-    if is_plain(value):
-        return ("value", type(value), repr(value))
-    leaves, spec = flatten(value)
-    return (spec, tuple(_kind_of_leaf(torch, leaf) for leaf in leaves))
-
-
-def _kind_of_leaf(torch, leaf):
-    if isinstance(leaf, torch.Tensor):
-        return (type(leaf), leaf.shape, leaf.dtype, leaf.device)
-    return ("value", type(leaf), repr(leaf)) if is_plain(leaf) else ("object", id(leaf))
 
 
 def _hooks_of_all_modules():
@@ -490,13 +460,20 @@ class Effects:
 
     def _is_constant(self, value):
         """Is it what calls can set as it is: a constant, or an object that the program holds elsewhere too?"""
-        return is_constant(value) or (type(value) not in (list, tuple, dict) and not isinstance(value, self.torch.Tensor) and any(
-            record.holders_of(value) for record in self.records if not (record.path and record.path.root() in self._roots)))
+        if is_constant(value):
+            return True
+        if type(value) in (list, tuple, dict) or isinstance(value, self.torch.Tensor):
+            return False
+        of_program = (r for r in self.records if not (r.path and r.path.root() in self._roots))
+        return any(record.holders_of(value) for record in of_program)
 
     def _fixed_parts(self, value):
         """What of a value has to be the same in all runs: plain leaves, and which object another constant is."""
-        return [leaf if is_plain(leaf) else None if type(leaf) is types.MethodType or not self._is_constant(leaf) else id(leaf)
-                for leaf in _leaves(value)]
+        def fixed(leaf):
+            if is_plain(leaf):
+                return leaf
+            return id(leaf) if type(leaf) is not types.MethodType and self._is_constant(leaf) else None
+        return [fixed(leaf) for leaf in _leaves(value)]
 
     def _is_alias(self, value):
         """Does it share a list or dict with the program, the arguments, or another place that is set? Replays would make
@@ -628,86 +605,6 @@ class Before:
             self.effects.finish()
         finally:
             self.gradients.restore()
-
-
-HOW = {"set": 0, "added": 1, "made": 2}  # as csrc/call/shape.h has it; of what is made beside the result, the number
-
-
-def _is_set_at_once(slot):
-    """Does its value go into a dict, whatever is there but for the number that a step adds to?"""
-    plainly = slot.slot if type(slot) is Step else slot
-    return (type(slot) is Step or type(slot) is UnreadSlot) and type(plainly.owner) is dict and (
-        plainly.record in (Mapping, Names))
-
-
-class Assignments:
-    """What the calls of a captured shape assign beside their results. values: what they put in the slots, the same at
-    each call; None: the graph makes it."""
-
-    def __init__(self, torch, slots, values=None):
-        self.torch = torch
-        self.slots = slots
-        self._values = values
-        self.fills = any(type(slot) is Filled for slot, _ in slots)
-        self.misfits = 0  # calls that found something else there
-
-    def __str__(self):
-        return " and ".join(f"'{slot.path}'" for slot, _ in self.slots[:MOST_NAMED])
-
-    def fit(self, arguments=()):
-        """Do the places hold what they held before the capture, or what a call left there? arguments: of
-        the call, those that are no tensors, and where this fills some the containers behind them."""
-        kind_here = functools.partial(kind_of, self.torch)
-        return all(slot.of(arguments).fits(kind_here, kind) for slot, kind in self.slots)
-
-    def is_sure(self):
-        """Does fit() hold whatever is there?"""
-        return all(type(slot) is UnreadSlot for slot, _ in self.slots)
-
-    def are_found(self):
-        """May what sets() gives be elsewhere, as the program puts other objects there?"""
-        return any(FoundSlot in (type(slot), type(getattr(slot, "slot", None))) for slot, _ in self.slots)
-
-    def sets(self):
-        """For the fast path, of each thing that calls set, one after the other: the dict, the key, the value, and HOW;
-        None: that is not all there is to it."""
-        slots = [slot.of() if type(slot) is FoundSlot else slot for slot, _ in self.slots]
-        if not all(map(_is_set_at_once, slots)) or (self._values is None and not all(type(s) is UnreadSlot for s in slots)):
-            return None
-        found = []
-        for number, slot in enumerate(slots):
-            how = ("made", number) if self._values is None else (
-                ("added", slot.by) if type(slot) is Step else ("set", self._values[number]))
-            found += slot.owner, slot.key, how[1], HOW[how[0]]
-        return tuple(found)
-
-    @staticmethod
-    def told(result):
-        """A leaf of what the graph makes, as the fast path takes it."""
-        if result[0] == "value" and type(result[1]) is Constant:
-            return "value", result[1].value
-        return ("again", result[1].number) if result[0] == "value" and type(result[1]) is Same else result
-
-    def deliver(self, made, arguments=()):
-        """Assigns, and returns the result of the call. made: that, with what the graph makes beside it."""
-        if self._values is not None:
-            for (slot, _), value in zip(self.slots, self._values):
-                slot.of(arguments).put(value)
-            return made
-        result, values = made
-        leaves = None
-        for (slot, _), value in zip(self.slots, values):
-            parts, spec = flatten(value)
-            for i, part in enumerate(parts):
-                if type(part) is Constant:
-                    parts[i] = part.value
-                elif type(part) is Within:
-                    parts[i] = arguments[part.number]
-                elif type(part) is Same:
-                    leaves = flatten(result)[0] if leaves is None else leaves
-                    parts[i] = leaves[part.number]
-            slot.of(arguments).put(unflatten(spec, parts))
-        return result
 
 
 def records_of(args, kwargs):

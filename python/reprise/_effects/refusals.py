@@ -10,7 +10,7 @@ import weakref
 
 from .._base.lines import Frame
 from .._base.trace import traced_lines
-from .effects import MOST_NAMED
+from .assignments import MOST_NAMED
 from .python_state import is_plain
 
 ATTEMPTS = 2      # that find changes before calls are eager

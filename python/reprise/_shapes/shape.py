@@ -33,7 +33,7 @@ class Held:
 class Shape:
     """What was captured of a Work: its graph, and what to make of a call's tensors."""
 
-    effects = None  # what its calls assign beside their results (effects.Assignments)
+    effects = None  # what its calls assign beside their results (_effects/assignments.py)
 
     scalars = None  # what tells its graph the hyperparameters that hold now (_C.Scalars)
 

@@ -64,7 +64,7 @@ class Split:
     seat = None      # it follows no numbers (shape.Shape.seat)
     lines = ()       # and prints nothing
     behind_backward = None  # called behind the backward pass of the call that is under way
-    effects = None   # what its calls assign beside their results (effects.Assignments)
+    effects = None   # what its calls assign beside their results (_effects/assignments.py)
     cpu = constants = None  # as of Shape
     plan = None      # a Plan, once both were captured
     given = ()       # (parameter, None) of each whose gradient a call drops
