@@ -150,20 +150,24 @@ def _scan(code, found):
             _scan(inner, found)
 
 
+def _instructions(code):
+    """(opcode, argument) of each instruction."""
+    raw, extended = code.co_code, 0
+    for at in range(0, len(raw), 2):
+        op, argument = raw[at], raw[at + 1] | extended
+        extended = argument << 8 if op == dis.EXTENDED_ARG else 0
+        if op not in _PASSED:
+            yield op, argument
+
+
 def _changes(code):
     """How often it sets by each name of an attribute, a global or a closed variable, how often it raises what has that
     name by an amount, and how often it reads it."""
-    raw, extended = code.co_code, 0
     stores: collections.Counter = collections.Counter()
     raises: collections.Counter = collections.Counter()
     loads: collections.Counter = collections.Counter()
     past = [(None, None, None)] * 4  # what each of the last instructions does: a word, its name and its opcode
-    for at in range(0, len(raw), 2):
-        op, argument = raw[at], raw[at + 1] | extended
-        if op in _PASSED:
-            extended = argument << 8 if op == dis.EXTENDED_ARG else 0
-            continue
-        extended = 0
+    for op, argument in _instructions(code):
         what, shift = _TABLE.get(op, _NEITHER)
         if op in _STORES:
             name = _free_name(code, argument) if op == _STORE_DEREF else code.co_names[argument]
@@ -199,14 +203,8 @@ def _compares(code):
 
 def _ahead(code):
     """As of Named.ahead."""
-    raw, extended = code.co_code, 0
     names: tuple = (None,)  # of what was loaded last
-    for at in range(0, len(raw), 2):
-        op, argument = raw[at], raw[at + 1] | extended
-        if op in _PASSED:
-            extended = argument << 8 if op == dis.EXTENDED_ARG else 0
-            continue
-        extended = 0
+    for op, argument in _instructions(code):
         what, shift = _TABLE.get(op, _NEITHER)
         if what == _ATTRIBUTE and code.co_names[argument >> shift] in _DESCRIBED:
             yield from ((name, code.co_names[argument >> shift]) for name in names if type(name) is str)
