@@ -799,6 +799,16 @@ class Caches(Case):
         self.assertIn("'argument 2.", said[0])
         self.assertIn("in update", said[0])
 
+    def test_what_to_do_about_one_of_transformers(self):
+        for name, is_told in (("DynamicCache", True), ("StaticCache", False), ("Growing", False)):
+            cache = type(name, (Growing,), {"__module__": "transformers.cache_utils" if name != "Growing" else __name__})
+            said = []
+            _, call = self.graphed(lambda x, cache: cache.update(self.net(x)), said)
+            with torch.no_grad():
+                self.decode(call, cache)
+            self.assertEqual(len(said), 1, said)
+            self.assertEqual('cache_implementation="static"' in said[0], is_told, said)
+
     def test_a_cache_that_calls_were_eager_with_is_let_go(self):
         made, call = self.graphed(lambda x, cache: cache.update(self.net(x)), [])
         with torch.no_grad():

@@ -40,8 +40,8 @@ RUNS = {
     "gpu_homes.py --install": 17,
     "gpu_trainers.py": 0,  # and four where Accelerate and Lightning are installed
     "gpu_versions.py": 8,
-    "gpu_effects.py": 70,
-    "gpu_effects.py --install": 70,
+    "gpu_effects.py": 71,
+    "gpu_effects.py --install": 71,
     "gpu_serving.py": 28,
     "gpu_serving.py --install": 28,
     "gpu_rests.py": 17,

@@ -40,6 +40,7 @@ from .reach import Reach
 from .schedules import Schedules, Stepped
 from .unread import Covered, UnreadSlot, containers_in, has_attributes, is_constant, is_made_of_plain, is_one, slots_for
 
+CACHES = "transformers.cache_utils"  # whose classes grow, but for the static ones
 _SETTING = frozenset((Slot, UnreadSlot, Step))  # slots which plain values are put in
 _ANEW = frozenset((Memo, State, Drawn))  # which each capture looks at
 
@@ -543,10 +544,11 @@ class Effects:
                 leaf if isinstance(leaf, (tensor_class, Within)) else Constant(leaf) for leaf in leaves]
         return unflatten(spec, made)
 
-    @staticmethod
-    def _advice(changes):
+    def _advice(self, changes):
         if any(c.what and "random numbers" in c.what for c in changes):
             return ". Draw on the GPU, with torch, or pass the numbers as tensors"
+        if any(kind.__module__ == CACHES and "Static" not in kind.__name__ for kind in self._kinds_under(changes)):
+            return '. A cache that keeps its size goes by graphs: StaticCache, or generate(cache_implementation="static")'
         return ""
 
     # ---- Behind the captures ----
