@@ -798,6 +798,8 @@ class Caches(Case):
         self.assertEqual(len(said), 1, said)
         self.assertIn("'argument 2.", said[0])
         self.assertIn("in update", said[0])
+        text, = made.failures()
+        self.assertIn("'argument 2.", text)
 
     def test_what_to_do_about_one_of_transformers(self):
         for name, is_told in (("DynamicCache", True), ("StaticCache", False), ("Growing", False)):

@@ -788,8 +788,8 @@ class Graphed:
         records = error.records or records_of(args, kwargs)
         result, line = traced_call(self._fn, args, kwargs, records)
         self._reads.forget_arguments()
-        if not error.kinds:
-            self._failures[group] = (f"{type(error).__name__}: {error}", ATTEMPTS)
+        told = tuple(dict.fromkeys(error.kinds)) or group  # calls with other objects of these types are other groups
+        self._failures[told] = (f"{type(error).__name__}: {error}", ATTEMPTS)
         if self._refusals.is_new(error):
             self._tell_refused(error, line)
         return result
