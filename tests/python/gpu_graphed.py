@@ -20,7 +20,7 @@ import reprise
 from reprise import _C
 from reprise._base import torch_private
 from reprise._call import watch
-from training_steps import mlp, whole_step
+from training_steps import mlp, need_transformers, whole_step
 from unseen import Unseen
 
 INSTALL = "--install" in sys.argv
@@ -1413,6 +1413,30 @@ class Within(unittest.TestCase):
             made.compiled = torch.compile(made.__call__, backend="eager")
             return made.compiled, made
         self.follow(outer, 23)
+
+    def test_generate_with_a_static_cache(self):
+        """Which compiles the model's call by itself."""
+        need_transformers(self)
+        import transformers
+        from transformers.generation.configuration_utils import CompileConfig
+        torch.manual_seed(1)
+        net = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=64,
+            max_position_embeddings=64, attn_implementation="eager")).cuda().eval()
+        net.generation_config.pad_token_id = 0
+        tokens = torch.randint(1, 64, (2, 6), device="cuda")
+
+        def made(model):
+            return model.generate(tokens, do_sample=False, max_new_tokens=5, cache_implementation="static",
+                                  compile_config=CompileConfig(backend="eager", mode=None))
+        for in_place in (False, True):
+            graphed = copy.deepcopy(net)
+            fn = reprise.graphed(graphed.forward if in_place else graphed)
+            if in_place:
+                graphed.forward = fn
+            for _ in range(4):
+                self.assertTrue(torch.equal(made(graphed if in_place else fn), made(net)))
+            self.assertGreater(sum(s["replays"] for s in fn.shapes()), 0, fn.failures())
 
     def test_a_function_around_it(self):
         def outer(net, policy):
