@@ -509,6 +509,33 @@ class InSegments(unittest.TestCase):
         self.assertEqual((fact["way"], fact["graphs"]), ("segments", 4))
 
 
+    def test_another_state_for_each_request(self):
+        """Segments set it in the one that is there."""
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.state = State(size=0)
+
+            def forward(self, x):
+                self.state.size = x.shape[0]
+                return note(x + 1) + 1
+
+        @reprise.eager
+        def note(y):
+            return y * 2
+        net = Net().cuda()
+        graphed = reprise.graphed(net, parts=True)
+        with torch.no_grad():
+            for i in range(20):
+                if i % 6 == 0:
+                    net.state = State(size=0)
+                size = (2, 2, 3)[i % 3]
+                graphed(torch.ones(size, WIDTH, device="cuda"))
+                self.assertEqual(net.state.size, size, i)
+        fact = reprise.graphed_of(graphed).parts()[0]
+        self.assertEqual(fact["way"], "segments", fact)
+
+
 class Read(Case):
     """What is set tells calls apart where code reads it."""
 

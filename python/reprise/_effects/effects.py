@@ -132,6 +132,7 @@ class Effects:
         self._reads = reads
         self._places = reads.places() if reads is not None else None
         self._unread = None  # (record, slot) of what nobody reads, behind the first run of what it set there
+        self._unread_behind = None  # likewise of all that nobody reads, for backward runs
         self._is_new = False  # did a run execute code that no call did before?
         self._covers = False  # were there stand-ins for what nobody reads, or does new code set more?
         self._shared = None  # while changes are judged: how many of the program's and of what is set is an object
@@ -182,7 +183,7 @@ class Effects:
         """Behind the last run: lets go of the program's objects."""
         self.restore()
         self.records, self.before, self.arguments = [], [], ()
-        self._unread, self._set, self._brought = [], [], ()
+        self._unread, self._unread_behind, self._set, self._brought = [], [], [], ()
         self._fn = None
 
     def keep(self, watched):
@@ -243,9 +244,7 @@ class Effects:
 
     def _covered_behind(self, run):
         """What a backward run returns: all that nobody reads has stand-ins meanwhile."""
-        if self._reads is None:
-            return run()
-        covered = Covered(slots_for(self.records, self._reads.places()))
+        covered = Covered(self._unread_behind)
         covered.put()
         try:
             return run()
@@ -270,6 +269,9 @@ class Effects:
 
     def unchanging(self, body):
         """The body of a backward run, which may change nothing but what the forward pass assigns."""
+        if self._unread_behind is None:  # ahead of the runs, as they are watched
+            self._unread_behind = slots_for(self.records, self._reads.places() if self._reads is not None else None)
+
         def run(placed):
             self._is_restored = False
             try:
@@ -411,16 +413,16 @@ class Effects:
             return slot
         root = slot.path.root()
         if root not in self._roots:
-            return self._lasting(slot)
+            return self.lasting(slot)
         if type(slot) is Tail:
             return None
         made = ArgumentSlot(slot, self._roots[root][0])
         return made if made.owner([value for _, value in self.arguments]) is slot.owner else None
 
-    def _lasting(self, slot):
+    def lasting(self, slot):
         """The same, found again by each call where the program may put another object for its owner."""
         if type(slot) is Step:
-            found = self._lasting(slot.slot)
+            found = self.lasting(slot.slot)
             return slot if found is slot.slot else Step(found, slot.by)
         if type(slot) not in (Slot, UnreadSlot) or slot.path.above is None:
             return slot

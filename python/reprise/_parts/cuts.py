@@ -180,6 +180,7 @@ class Cutter:
         self._watched, self._generators = watched, generators
         self._why = None      # it was aborted
         self._effects = None  # of the segment that is under way
+        self._covered = Covered(())  # of that
 
     def watched(self):
         return self._watched
@@ -252,8 +253,8 @@ class Cutter:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns of graphs without nodes
             self._capture.__exit__(None, None, None)
-        sets = {(id(slot.owner), slot.key): (slot, slot.get()) for _, slot in found if is_plain(slot.get()) and (
-            self._effects.has_found(slot.path))}
+        sets = {(id(slot.owner), slot.key): (self._effects.lasting(slot), slot.get()) for _, slot in found if is_plain(
+            slot.get()) and self._effects.has_found(slot.path)}
         changes = [change for record in self._effects.touched() for change in record.changes() if change.slot is None or (
             (id(change.slot.owner), change.slot.key) not in sets)]
         if changes:
