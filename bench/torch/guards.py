@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: MIT
 """What it costs a call to look at all that its graph was decided by outside the arguments.
 
-usage: guards.py [--calls N] [--rounds N] [--install] [--models NAME ...]
+usage: guards.py [--calls N] [--install] [--models NAME ...]
 
-A graphed callable is called in turns as it is and without looking at what it reads (closures, globals,
-attributes, containers; PyTorch's switches are looked at either way): both launch the same graph. Before each
+A graphed callable is called by turns as it is and blind to what it reads (closures, globals, attributes,
+containers; PyTorch's switches are looked at either way): both replay the same executable graph. Before each
 call the program does what programs do: it sets attributes that nobody reads, moves a loop variable in the globals
-of the module and, now and then, calls the net eagerly; then it waits for the device. Prints JSON:
-microseconds of the host for a call, median and the hundredth part above, of both; the median of the rounds'
-differences, with the interval that holds it at 95 %; those of calls by turns of two callables of the net, one of
-which looks at nothing; those of the look alone, without a launch and behind one, by turns with a look at nothing;
-and what is looked at.
+of the module and, now and then, calls the net eagerly; then it waits for the device. Turns are of a few calls,
+the first of which does not count, as nobody looked behind the launch ahead of it, and come in pairs, one of each
+kind. Prints JSON: microseconds of the host for a call, median and the hundredth part above, of both; the median
+of the pairs' differences, with the interval that holds it at 95 %; the same of the look alone, without a launch and
+behind one, by turns with a look at nothing; and what is looked at.
 """
 
 import argparse
@@ -24,32 +24,11 @@ import torch
 
 import reprise
 from reprise import _C
-from reprise._reads import reads
 
 CHANGING = 20  # attributes that are set outside of the calls
 EAGER_EACH = 50
-IN_A_ROW = 4  # calls of one of two callables
+IN_A_ROW = 3  # calls of a turn that count
 turn = 0  # moved by each call, in the globals of the function that is graphed
-
-
-class Checking:
-    """Whether calls of a callable look at what it reads."""
-
-    def __init__(self, made, args, checks):
-        self.made, self.args, self.checks = made, args, checks
-
-    def __enter__(self):
-        self.guard(self.checks)
-
-    def __exit__(self, *_):
-        self.guard(True)
-
-    def guard(self, checks):
-        """Sets the guard of the fast path anew, and has it know the shape."""
-        reads.checks = checks
-        self.made._fast_path.guard(False)
-        for _ in range(3):
-            self.made(*self.args)
 
 
 def mlp():
@@ -103,27 +82,32 @@ def disturb(net, parts):
         net(*disturb.args)
 
 
-def timed(made, args, count, checks, net, parts):
-    found = []
-    with Checking(made, args, checks):
-        for _ in range(count):
-            disturb(net, parts)
-            torch.cuda.synchronize()  # else launches that queue up make the host wait for the device
-            start = time.perf_counter_ns()
-            made(*args)
-            found.append((time.perf_counter_ns() - start) / 1000)
-    return found
-
-
 def turns_of_both(count):
     """0, 1, 1, 0 and so on: what becomes slower or faster meanwhile does to both alike."""
     return ((i + i // 2) % 2 for i in range(count))
 
 
-def by_turns(made, net, parts, count, launched):
-    """Microseconds of looks alone, which are all that a call does more than one that looks at nothing, and of looks at
-    nothing. launched: behind a launch each, which puts what is looked at out of the processor's caches, with the
-    code that takes the time."""
+def calls_by_turns(made, net, parts, count):
+    """Microseconds of each turn of calls that look, and of blind ones."""
+    found, blind = ([], []), made._reads.values.handle.blind
+    for which in turns_of_both(2 * count // IN_A_ROW):
+        blind(which)
+        turn_of_it = []
+        for _ in range(1 + IN_A_ROW):
+            disturb(net, parts)
+            torch.cuda.synchronize()  # else launches that queue up make the host wait for the device
+            start = time.perf_counter_ns()
+            made(*disturb.args)
+            turn_of_it.append((time.perf_counter_ns() - start) / 1000)
+        found[which].append(turn_of_it[1:])
+    blind(False)
+    return found
+
+
+def looks_by_turns(made, net, parts, count, launched):
+    """Microseconds of looks alone, which are all that a call does more than a blind one, and of looks at nothing.
+    launched: behind a launch each, which puts what is looked at out of the processor's caches, with the code that
+    takes the time."""
     nothing = _C.Reads(torch.Tensor)
     nothing.set([])
     asked = made._reads.values.handle.holds, nothing.holds
@@ -136,45 +120,22 @@ def by_turns(made, net, parts, count, launched):
         torch.cuda.synchronize()
         start = time.perf_counter_ns()
         held = holds()
-        found[which].append((time.perf_counter_ns() - start) / 1000)
+        found[which].append([(time.perf_counter_ns() - start) / 1000])
         if not held:
             made(*disturb.args)
     return found
 
 
-def calls_by_turns(made, blind, net, parts, count):
-    """Microseconds of calls of two callables of one net, each of which has a graph of its own. What a minute does to
-    launches, it does to both. Some calls of the one follow each other: behind one of the other its first has had two
-    launches since its last, and does not count."""
-    found = [], []
-    for which in turns_of_both(2 * count // IN_A_ROW):
-        call = (made, blind)[which]
-        for turn_of_it in range(1 + IN_A_ROW):
-            disturb(net, parts)
-            torch.cuda.synchronize()
-            start = time.perf_counter_ns()
-            call(*disturb.args)
-            if turn_of_it:
-                found[which].append((time.perf_counter_ns() - start) / 1000)
-    return found
+def facts(some, none):
+    """Of turns of either kind: what a call takes, and what the one takes more than the other."""
+    over = [statistics.median(a) - statistics.median(b) for a, b in zip(some, none)]
+    return {"with": summary(some), "without": summary(none), "over_us": round(statistics.median(over), 3),
+            "interval_us": interval(over)}
 
 
-class Turns:
-    """Rounds of either, and what the one takes more than the other."""
-
-    def __init__(self):
-        self.rounds = []
-
-    def facts(self):
-        over = [statistics.median(some) - statistics.median(none) for some, none in self.rounds]
-        some, none = ([us for both in self.rounds for us in both[i]] for i in range(2))
-        return {**summary(some), "nothing_us": summary(none)["median_us"],
-                "over_nothing_us": round(statistics.median(over), 3), "interval_us": interval(over)}
-
-
-def summary(found):
-    ordered = sorted(found)
-    return {"median_us": round(statistics.median(ordered), 3),
+def summary(turns):
+    ordered = sorted(us for turn in turns for us in turn)
+    return {"calls": len(ordered), "median_us": round(statistics.median(ordered), 3),
             "p99_us": round(ordered[int(0.99 * (len(ordered) - 1))], 3)}
 
 
@@ -186,7 +147,7 @@ def interval(found):
     return [round(ordered[max(low, 0)], 3), round(ordered[min(high, len(ordered) - 1)], 3)]
 
 
-def measure(name, calls, rounds):
+def measure(name, calls):
     net, args, take = MODELS[name]()
     parts, disturb.args = list(net.modules())[:CHANGING], args
 
@@ -195,47 +156,27 @@ def measure(name, calls, rounds):
     made = reprise.graphed(fn)
     for _ in range(6):
         made(*args)
-    found, pairs = {True: [], False: []}, []
-    for turn_of_both in range(rounds):
-        medians = {}
-        for checks in ((True, False), (False, True))[turn_of_both % 2]:
-            some = timed(made, args, calls, checks, net, parts)
-            medians[checks] = statistics.median(some)
-            found[checks] += some
-        pairs.append(medians[True] - medians[False])
-    look, look_launched = Turns(), Turns()
-    for _ in range(rounds):
-        look.rounds.append(by_turns(made, net, parts, calls, False))
-        look_launched.rounds.append(by_turns(made, net, parts, calls, True))
-    blind, calls_each = reprise.graphed(fn), Turns()
-    for _ in range(6):
-        blind(*args)
-    Checking(blind, args, False).guard(False)
-    reads.checks = True
-    for _ in range(rounds):
-        calls_each.rounds.append(calls_by_turns(made, blind, net, parts, calls))
-    owners, always = made._reads.values.handle.counts()
-    return {"model": name, "modules": len(list(net.modules())), "calls": len(found[True]),
-            "with": summary(found[True]), "without": summary(found[False]),
-            "guards_us": round(statistics.median(pairs), 3), "guards_interval_us": interval(pairs),
-            "guards_worst_us": round(max(pairs), 3), "calls_by_turns": calls_each.facts(),
-            "look": look.facts(), "look_launched": look_launched.facts(),
-            "owners": owners, "always": always,
-            "words": made._reads.values.handle.words(), "values": len(made._reads.values.walk.tokens),
+    handle = made._reads.values.handle
+    owners, always = handle.counts()
+    return {"model": name, "modules": len(list(net.modules())),
+            "calls": facts(*calls_by_turns(made, net, parts, calls)),
+            "look": facts(*looks_by_turns(made, net, parts, calls, False)),
+            "look_launched": facts(*looks_by_turns(made, net, parts, calls, True)),
+            "owners": owners, "always": always, "words": handle.words(),
+            "values": len(made._reads.values.walk.tokens),
             "failures": made.failures()}
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--calls", type=int, default=400)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--calls", type=int, default=4800, help="of either kind")
     parser.add_argument("--install", action="store_true")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     given = parser.parse_args()
     if given.install:
         reprise.install()
     with torch.no_grad():
-        rows = [measure(name, given.calls, given.rounds) for name in given.models]
+        rows = [measure(name, given.calls) for name in given.models]
     print(json.dumps({"python": sys.version.split()[0], "torch": torch.__version__,
                       "install": given.install, "rows": rows}, indent=1))
 

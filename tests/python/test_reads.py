@@ -61,6 +61,15 @@ class Looks(unittest.TestCase):
         self.assertEqual(self.reads.changed(), list(told))
         self.assertFalse(self.reads.holds(), "nobody accepted it")
 
+    def test_blind_looks_hold(self):
+        names = {"a": 1}
+        self.set(NAMES, names, (1,), ("a",))
+        names["a"] = 2
+        self.reads.blind(True)
+        self.assertTrue(self.reads.holds())
+        self.reads.blind(False)
+        self.changes((0, 0, 2))
+
     def test_names_of_a_dict_in_each_way(self):
         for way in (0, marks.way_for("container")):
             names = {"a": 1.5, "b": 2}
@@ -1862,17 +1871,6 @@ class Numbers(unittest.TestCase):
         self.assertNotEqual(reads.argument(one), first)
         with self.assertRaisesRegex(_reads.Unreadable, "is an iterator"):
             reads.argument(iter([1]))
-
-    def test_without_checks_nothing_is_looked_at(self):
-        """For the benchmark of what they cost."""
-        some = [1]
-        reads = _reads.Reads(walked_torch.torch, lambda: some)
-        first = reads.state()
-        with mock.patch.object(_reads, "checks", False):
-            some.append(2)
-            self.assertEqual(reads.state(), first)
-            self.assertIsNone(reads.handle)
-        self.assertNotEqual(reads.state(), first)
 
 
 class Stands(functools.partial):

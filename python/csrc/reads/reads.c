@@ -89,6 +89,7 @@ struct reads {
     PyObject_HEAD struct owners *owners;
     const struct dl_exchange *exchange; /* NULL: PyTorch has none */
     uint64_t epoch;
+    bool is_blind; /* looks at nothing: for benchmarks */
 };
 
 static PyTypeObject *reads_type;
@@ -877,7 +878,7 @@ bool rpp_reads_hold(PyObject *object)
     rpp_assert_gil();
     struct reads *reads = (struct reads *)object;
     struct owners *owners = reads->owners;
-    if (!owners)
+    if (!owners || reads->is_blind)
         return true;
     owners->users++;
     bool held = all_hold(reads, owners) && reads->owners == owners;
@@ -902,6 +903,16 @@ static PyObject *reads_holds(PyObject *self, PyObject *unused)
 {
     (void)unused;
     return PyBool_FromLong(rpp_reads_hold(self));
+}
+
+/* blind(is_blind): each look holds at once, whatever changed. What a look costs is the difference. */
+static PyObject *reads_blind(PyObject *self, PyObject *is_blind)
+{
+    int blind = PyObject_IsTrue(is_blind);
+    if (blind < 0)
+        return NULL;
+    ((struct reads *)self)->is_blind = blind;
+    Py_RETURN_NONE;
 }
 
 /* changed(): what differs, a list of (owner, entry, value). */
@@ -1303,6 +1314,8 @@ static PyMethodDef methods[] = {
     {"take", reads_take, METH_O,
      "take(other): looks at what another one looks at, if that holds; does it?"},
     {"holds", reads_holds, METH_NOARGS, "Is all as it was set?"},
+    {"blind", reads_blind, METH_O,
+     "blind(is_blind): looks hold whatever changed. For benchmarks of what a look costs."},
     {"changed", reads_changed, METH_NOARGS, "What is not: (owner, entry or -1, value) each."},
     {"replace", reads_replace, METH_VARARGS,
      "replace(which, owner): that is looked at in the place of one; False where it does not fit "

@@ -33,7 +33,6 @@ from .walk import BASES, OF_CLASSES, TENSOR, Same
 
 MOST_STATES = 1024   # that are told apart; of more the one that was not met for longest is forgotten
 _found: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()  # Reads by the id of a callable
-checks = True  # bench/torch/guards.py turns it off, and nothing else: what is read is frozen then
 
 
 def _probe(one=object(), *, two=None) -> None:
@@ -96,13 +95,11 @@ class Reads:
 
     @property
     def handle(self):
-        """For the guard of the fast path: a _C.Reads, or None."""
-        return self.values.handle if checks else None
+        """For the guard of the fast path: a _C.Reads."""
+        return self.values.handle
 
     def state(self):
         """A number for what is read now. Raises Unreadable."""
-        if not checks and self.number is not None:
-            return self.number
         with self._lock:
             walks = self.values.walks
             number = self._state()
@@ -263,7 +260,7 @@ class Reads:
 
     def _observes(self):
         """Compilers make millions of calls, which before CPython 3.12 would all be told of."""
-        return checks and (hasattr(sys, "monitoring") or not self.is_compiled)
+        return hasattr(sys, "monitoring") or not self.is_compiled
 
     def _met(self):
         """Modules that the callable reaches are watched like those that it was given."""
@@ -314,7 +311,7 @@ class Reads:
     def short(self, value):
         """Of such an argument what _C.FastCall.know takes, or None."""
         with self._lock:
-            return self._arguments.short(value) if checks else None
+            return self._arguments.short(value)
 
     def binds_all(self, value):
         """Does such an argument bring all tensors of the device that it has to each call?"""
