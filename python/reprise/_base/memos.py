@@ -12,8 +12,8 @@ _LINK = "_lru_list_elem"  # what a cache with a limit keeps in the place of a re
 
 
 def _referents(memo):
-    own = (memo.__dict__, memo.__wrapped__)
-    return [held for held in gc.get_referents(memo) if not any(held is one for one in own)]
+    names, function = memo.__dict__, memo.__wrapped__
+    return [held for held in gc.get_referents(memo) if held is not names and held is not function]
 
 
 def _has_links(entries):
@@ -22,7 +22,11 @@ def _has_links(entries):
 
 def entries_of(memo, size):
     """The dict in which it keeps so many results; None: it is not found."""
-    found = [held for held in _referents(memo) if type(held) is dict and len(held) == size]
+    return _entries_among(_referents(memo), memo, size)
+
+
+def _entries_among(referents, memo, size):
+    found = [held for held in referents if type(held) is dict and len(held) == size]
     if memo.cache_parameters()["maxsize"] is not None:  # results are reached as well, and may be dicts
         found = [held for held in found if _has_links(held)]
     return found[-1] if found else None
@@ -39,7 +43,7 @@ def take_out(entries, keys):
 def kept_by(memo):
     """The results and arguments in it that somebody may change."""
     found, size = _referents(memo), memo.cache_info().currsize
-    entries = entries_of(memo, size)
+    entries = _entries_among(found, memo, size)
     if entries is not None and not (size and _has_links(entries)):
         found = list(entries.values())
     return [value for value in found if value is not entries and type(value) is not object and not is_plain(value) and (

@@ -31,11 +31,14 @@ class Places:
         return name in self._walk.looked or (self._walk.asks_for(name) and name not in self._walk.names)
 
     def tell(self, owner, key):
-        """Do keys of calls tell what is at a place? owner: a dict, a cell, or an object with slots."""
-        return (id(owner), key) in self._looked or (id(owner), None) in self._looked
+        """Do keys of calls tell what is at a place? owner: a dict, a cell, or an object with slots. key: a name."""
+        return any(keys is None or key in keys for keys in self._looked.get(id(owner), ()))
 
     @functools.cached_property
     def _looked(self):
-        owners = self._walk.owners
-        by_key = {(id(owner), key) for kind, _, owner, keys, _ in owners if kind in _BY_KEY for key in keys}
-        return by_key | {(id(owner), None) for kind, _, owner, *_ in owners if kind in _WHOLE}
+        """By the id of an owner the names that are looked at in it, or None for all of it: one for each look."""
+        looked = {}
+        for kind, _, owner, keys, _ in self._walk.owners:
+            if kind in _BY_KEY or kind in _WHOLE:
+                looked.setdefault(id(owner), []).append(keys if kind in _BY_KEY else None)
+        return looked
