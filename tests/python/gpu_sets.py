@@ -14,6 +14,9 @@ from unittest import mock
 import torch
 
 import reprise
+from reprise._call.graphed import Graphed
+from reprise._reads.runs import place_of
+from reprise._reads.values import Values
 
 INSTALL = "--install" in sys.argv
 if INSTALL:
@@ -136,10 +139,11 @@ class Unread(Case):
         self.assertEqual(graphed.failures(), [])
         self.assertGreaterEqual(sum(s["replays"] for s in graphed.shapes()), 16)
 
-    def test_a_branch_that_a_capture_meets_first_reads_it(self):
+    def branch(self, ask):
+        """Beside eager calls, a net whose forward sets `done`, and whose branch for larger arguments asks for it."""
         class Branching(Noting):
             def larger(self, y):
-                return y * 2 if self.done is True else y * 3
+                return y * 2 if ask(self) is True else y * 3
 
             def forward(self, x):
                 y = self.inner(x)
@@ -154,6 +158,32 @@ class Unread(Case):
             net.done = True
             return net, lambda: net.done
         self.follow(make, orders=((2, 2, 2, 5, 5), (5, 2)))
+
+    def test_a_branch_that_a_capture_meets_first_reads_it(self):
+        self.branch(lambda net: net.done)
+
+    def test_such_a_branch_reads_it_by_a_name_that_it_makes(self):
+        self.branch(lambda net: getattr(net, "".join(("do", "ne"))))
+
+    def test_such_a_branch_reads_it_in_a_dict(self):
+        self.branch(lambda net: vars(net)["".join(("do", "ne"))])
+
+    def test_another_branch_takes_no_further_capture(self):
+        class Branching(Noting):
+            def larger(self, y):
+                return y * 2
+
+            def forward(self, x):
+                self.done = True
+                return self.larger(self.inner(x)) if x.shape[0] > 3 else self.inner(x)
+        net = Branching().cuda()
+        net.done, graphed = True, reprise.graphed(net)
+        with torch.no_grad():
+            for size in (2, 2):
+                graphed(torch.ones(size, WIDTH, device="cuda"))
+            captures = Graphed.captures
+            graphed(torch.ones(5, WIDTH, device="cuda"))
+        self.assertEqual(Graphed.captures - captures, 1)
 
     def test_another_thread_finds_the_values_of_the_program(self):
         """While runs have others there."""
@@ -454,6 +484,63 @@ class Alike(unittest.TestCase):
                     rows = (2, 2, 2, 3, 3)[i % 5]
                     graphed(torch.ones(rows, WIDTH, device="cuda"))
                     self.assertEqual(net.last, rows if note is size else 2)
+
+
+class Row:
+    """A node of trees, which the program's code takes apart."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def take_apart(row):
+    return [row.value], None
+
+
+torch.utils._pytree.register_pytree_node(Row, take_apart, lambda values, _: Row(*values))
+
+
+class Ahead(unittest.TestCase):
+    """What a capture would find new is known from the first call on."""
+
+    def executed(self, fn):
+        graphed = reprise.graphed(fn)
+        with torch.no_grad():
+            graphed(torch.ones(2, WIDTH, device="cuda"))
+            executed = graphed._reads.executed
+            known = executed.size
+            captures = Graphed.captures
+            graphed(torch.ones(2, WIDTH, device="cuda"))
+        self.assertEqual(Graphed.captures - captures, 1)
+        self.assertEqual(executed.size, known)
+        return executed
+
+    def test_a_name_that_it_makes(self):
+        held = types.SimpleNamespace(scale=2.0)
+        self.assertIn("scale", self.executed(lambda x: x * getattr(held, "".join(("sc", "ale")))).made)
+
+    def test_what_takes_results_apart(self):
+        self.assertIn(place_of(take_apart.__code__), self.executed(lambda x: Row(x * 2)))
+
+
+class Once(unittest.TestCase):
+    def test_what_a_capture_executes_is_followed_from_there(self):
+        """All that is read is looked through once, also where results lie in containers."""
+        def branch(x):
+            return x * 3
+
+        def inner(x):
+            return branch(x) if torch.cuda.is_current_stream_capturing() else x * 2
+
+        def fn(given):
+            return {"y": inner(given["x"])}
+        graphed = reprise.graphed(fn)
+        with torch.no_grad(), mock.patch.object(Values, "look_again", autospec=True,
+                                                side_effect=Values.look_again) as looked:
+            for _ in range(4):
+                graphed({"x": torch.ones(2, WIDTH, device="cuda")})
+        self.assertIn(place_of(branch.__code__), graphed._reads.executed)
+        self.assertEqual(looked.call_count, 1)
 
 
 class Counters(Case):

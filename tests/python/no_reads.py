@@ -16,6 +16,10 @@ class NoReads:
     optimizers = ()
 
     @staticmethod
+    def begin():
+        pass
+
+    @staticmethod
     def eager_call(fn, args, kwargs):
         return fn(*args, **kwargs)
 

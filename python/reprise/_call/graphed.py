@@ -952,6 +952,7 @@ class Graphed:
         return Joined(identity, {i: self._reads.container_at(place) for i, place in identity.own})
 
     def _form(self, spec, args, kwargs):
+        self._reads.begin()
         is_plain_form = not has_containers(spec)
         return (spec, bool(kwargs)) if is_plain_form else form_of(spec, args, kwargs, *self._reads.identities())
 

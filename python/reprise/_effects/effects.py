@@ -133,8 +133,10 @@ class Effects:
         self._places = reads.places() if reads is not None else None
         self._unread = None  # (record, slot) of what nobody reads, behind the first run of what it set there
         self._unread_behind = None  # likewise of all that nobody reads, for backward runs
-        self._is_new = False  # did a run execute code that no call did before?
-        self._covers = False  # were there stand-ins for what nobody reads, or does new code set more?
+        self._is_new = False     # did the first run execute code that no call did before?
+        self._sets_more = False  # does that set what others don't?
+        self._asks_anything = False  # may it read by any name?
+        self._unread_names = frozenset()  # by which nobody seemed to read, ahead of it
         self._shared = None  # while changes are judged: how many of the program's and of what is set is an object
         self._set = []      # those of the run that is under way, behind it
         self._made = []     # the fixed parts of what the first run put in the places of slots
@@ -222,23 +224,29 @@ class Effects:
 
     @property
     def may_mislead(self):
-        """Did a run execute new code, which may read what nobody seemed to read?"""
-        return self._is_new and (self._covers or any(type(slot) is UnreadSlot for slot, _ in self.slots or ()))
+        """Did a run execute new code, which reads what nobody seemed to read, or sets more?"""
+        if not self._is_new:
+            return False
+        names = self._unread_names.union(slot.key for slot, _ in self.slots or () if type(slot) is UnreadSlot)
+        return self._sets_more or (bool(names) and (
+            self._asks_anything or self._reads.executed.reads_any(names)))
 
     def _covered(self, run):
         """What a run returns. What nobody reads has stand-ins meanwhile, behind the first run that alone which it set."""
         if self._reads is None:
             return run()
-        known, covered = self._reads.executed.size, Covered(self._unread)
+        executed, covered = self._reads.executed, Covered(self._unread)
+        known, known_untold = executed.size, executed.size_untold
         covered.put()
         try:
             result = run()
         finally:
             self._set = covered.take_away()
         if self.slots is None:
-            self._is_new = self._reads.executed.size != known
-            self._covers = bool(self._unread) or self._places is None or not (
-                self._reads.executed.stored <= self._places.stored)
+            self._is_new = executed.size != known
+            self._sets_more = self._places is None or not executed.stored <= self._places.stored
+            self._asks_anything = executed.size_untold != known_untold
+            self._unread_names = {slot.key for _, slot in self._unread}
             self._unread = self._set
         return result
 

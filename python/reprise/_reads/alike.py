@@ -59,11 +59,7 @@ def begin(executed, which):
     """An Executed, with what callables like this one executed."""
     found = _known.get(which) if which is not None else None
     if found is not None:
-        executed.update(found)
-        executed.asked = None if found.asked is None else set(found.asked)
-        executed.made |= found.made
-        executed.stored |= found.stored
-        executed.loose.update(found.loose)
+        executed.add_all(found)
     return executed
 
 

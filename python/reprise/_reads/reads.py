@@ -9,7 +9,7 @@ same number again, so that the graph of a value that comes back is found.
 
 import abc
 import collections
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 import inspect
 import sys
 import threading
@@ -85,6 +85,7 @@ class Reads:
         self._own_tensors = (None, ())  # a walk and a look at modules, and the tensors' ids
         self._own_objects = (None, {})
         self._warned = set()
+        self._walks_before = None  # a call whose state nobody asked for yet
         self._is_new = False  # was all looked at as this call began, so that captures have run since at most?
         self._lock = threading.RLock()
         self.unseen = []         # effects of an eager run that no capture would keep from happening
@@ -98,10 +99,15 @@ class Reads:
         """For the guard of the fast path: a _C.Reads."""
         return self.values.handle
 
+    def begin(self):
+        """A call begins, whose state is asked for next: that may look at all ahead of it (identities)."""
+        self._walks_before = self.values.walks
+
     def state(self):
         """A number for what is read now. Raises Unreadable."""
         with self._lock:
-            walks = self.values.walks
+            walks = self.values.walks if self._walks_before is None else self._walks_before
+            self._walks_before = None
             number = self._state()
             self._is_new = self.values.walks != walks
             if not self._is_new:
@@ -219,8 +225,14 @@ class Reads:
         self._is_new = False
         if not self._observes():
             return fn(*args, **kwargs)
+
+        def call():
+            result = fn(*args, **kwargs)
+            with suppress(Exception):  # which captures meet, and the caller may never
+                flatten(result)  # by code of the program's, where it registered nodes of trees: captures execute it
+            return result
         run = Run(self.executed, self.iterators, hears=not self._knows_code)
-        result = _recorded(run, lambda: fn(*args, **kwargs))
+        result = _recorded(run, call)
         self.unseen = run.unseen
         return result
 

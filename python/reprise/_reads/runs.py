@@ -193,8 +193,10 @@ class Executed(set):
         asked: The qualified names of classes of whose objects runs asked for attributes by names that they made;
             None: runs do not tell.
         loose: Code that is no function's, as eval executes it, with its globals where those are a module's.
-        made: The names that they made, in captures; and ID, where they asked for that of an argument.
+        made: The names that they made; and ID, where a capture's asked for that of an argument.
         stored: The names by which code that ran sets attributes and globals.
+        read: The names by which it reads them.
+        untold: Places of code that reads by names that nobody tells of.
     """
 
     def __init__(self, *places):
@@ -202,17 +204,43 @@ class Executed(set):
         self.asked = set() if hasattr(sys, "monitoring") else None
         self.loose = {}
         self.made = set()
-        self.stored = set()
+        self.stored, self.read, self.untold = set(), set(), set()
 
     @property
     def size(self):
         """Another number wherever there is more."""
-        return len(self) + len(self.loose) + len(self.made) + (1 << 40 if self.asked is None else len(self.asked))
+        return len(self) + len(self.made) + self.size_untold
+
+    @property
+    def size_untold(self):
+        """Another number wherever there is more that may read by any name."""
+        return len(self.loose) + len(self.untold) + (1 << 40 if self.asked is None else len(self.asked))
+
+    def reads_any(self, names):
+        """Does it read by one of these names, as far as that is told?"""
+        return not (self.read.isdisjoint(names) and self.made.isdisjoint(names))
+
+    def start(self, code):
+        """Code that is followed begins."""
+        found, place = named(code), place_of(code)
+        self.add(place)
+        self.stored |= found.stored
+        self.read |= found.attributes | found.globals
+        if found.dynamic and not found.by_calls:
+            self.untold.add(place)
+
+    def add_all(self, other):
+        """Takes what another one has."""
+        self.update(other)
+        self.asked = None if other.asked is None else set(other.asked)
+        self.loose.update(other.loose)
+        for mine, its in ((self.made, other.made), (self.stored, other.stored), (self.read, other.read),
+                          (self.untold, other.untold)):
+            mine |= its
 
     def copy(self):
-        made = Executed(self)
-        made.asked = None if self.asked is None else set(self.asked)
-        made.loose, made.made, made.stored = dict(self.loose), set(self.made), set(self.stored)
+        made = Executed()
+        made.add_all(self)
         return made
 
     def note_id(self, frame):
@@ -309,8 +337,7 @@ class Run:
         self._counts = [_position(it) for it, _ in self.iterators]
         if not self.hears:
             return self
-        asks = self.refuses and not torch_private.frames_compiled()  # compiled code would be compiled anew for it
-        self._put_back = _askers_told(self) if asks else None
+        self._put_back = _askers_told(self)
         self._end = _monitor(self) if hasattr(sys, "monitoring") else None
         if self._end is None:
             self.executed.asked = None
@@ -418,8 +445,7 @@ class Run:
 
     def started(self, code, frame):
         if not is_foreign_file(code.co_filename):  # those are not followed, whether they run or not
-            self.executed.add(place_of(code))
-            self.executed.stored |= named(code).stored
+            self.executed.start(code)
             if code.co_name == "<module>" and not code.co_flags & inspect.CO_OPTIMIZED and not _is_importing(frame):
                 self.executed.loose[code] = frame.f_globals if _is_of_module(frame.f_globals) else {}
 
@@ -765,7 +791,7 @@ def _profile(run):
 
 
 class _Askers:
-    """What interpreters tell of a call is its first argument at most. While runs of captures last, functions stand for
+    """What interpreters tell of a call is its first argument at most. While runs last, functions stand for
     getattr and hasattr that note names which code makes, and one for id that notes what stands in for an argument.
     They are the same for all runs, of which several threads may have some at once."""
 
@@ -837,10 +863,14 @@ _askers = _Askers()
 
 
 def _askers_told(run):
-    """Notes what a run of a capture asks for, as _Askers has it; returns what ends that. Compilers on its thread, who
-    would take its functions in, find Python's own."""
-    pauses = (lambda: _askers.end(run), lambda: _askers.begin(run))
-    _askers.begin(run)
+    """Notes what a run asks for, as _Askers has it, until code was compiled, which would be compiled anew for its
+    functions; returns what ends that. Compilers on its thread, who would take them in, find Python's own."""
+    def begin():
+        if not torch_private.frames_compiled():
+            _askers.begin(run)
+
+    pauses = (lambda: _askers.end(run), begin)
+    begin()
     _asking.setdefault(run.thread, []).append(pauses)
     torch_private.around_compilations(_paused)
 
