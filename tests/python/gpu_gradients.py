@@ -340,6 +340,80 @@ class Overlapping(unittest.TestCase):
                 self.assertGreater(sum(s["replays"] for s in fn.shapes()), 8)
 
 
+class MadeLeaves(unittest.TestCase):
+    """Tensors that a call makes and that require gradients by themselves, as encoders of speech have the views that
+    they make of their inputs. Nobody finds their gradients."""
+
+    def steps(self, layer, wrap):
+        """Losses and gradients of some steps, what hooks noted, and what was wrapped. layer(linear, x, net)."""
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = torch.nn.Linear(4, 4)
+                self.noted, self.kept = [], None
+
+            def forward(self, x):
+                return layer(self.linear, x, self)
+        torch.manual_seed(0)
+        net = Net().cuda()
+        call, found = wrap(net), []
+        for i in range(7):
+            net.zero_grad()
+            loss = call(torch.full((3, 4), i + 1.0, device="cuda")).square().sum()
+            loss.backward()
+            found.append((loss.item(), *(None if p.grad is None else p.grad.sum().item() for p in net.parameters()),
+                          None if net.kept is None else net.kept.grad.sum().item(), len(net.noted)))
+        return found, call
+
+    def follow(self, layer, refusal=None):
+        """Beside eager steps. refusal: what the warning has; None: graphs are called."""
+        want, _ = self.steps(layer, lambda net: net)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found, call = self.steps(layer, reprise.graphed)
+        graphed = reprise.graphed_of(call)
+        self.assertEqual(found, want)
+        if refusal is None:
+            self.assertEqual(graphed.failures(), [])
+            self.assertGreaterEqual(sum(shape["replays"] for shape in graphed.shapes()), 5)
+        else:
+            self.assertIn(refusal, " ".join(str(one.message) for one in said))
+
+    @staticmethod
+    def of_view(x):
+        view = x[:, None]
+        view.requires_grad = True
+        return view
+
+    def test_a_view_of_an_argument(self):
+        self.follow(lambda linear, x, net: linear(self.of_view(x)))
+
+    def test_memory_of_its_own(self):
+        self.follow(lambda linear, x, net: linear(x.clone().requires_grad_()))
+
+    def test_hooks_of_them(self):
+        for make in (self.of_view, lambda x: x.clone().requires_grad_()):
+            for register in ("register_hook", "register_post_accumulate_grad_hook"):
+                def layer(linear, x, net, make=make, register=register):
+                    made = make(x)
+                    getattr(made, register)(lambda grad: net.noted.append(1))
+                    return linear(made)
+                with self.subTest(register):
+                    self.follow(layer, "it registers a hook for the gradient of a tensor that it makes")
+
+    def test_one_that_is_kept(self):
+        for make in (self.of_view, lambda x: x.clone().requires_grad_()):
+            def layer(linear, x, net, make=make):
+                net.kept = make(x)
+                return linear(net.kept)
+            self.follow(layer, "it returns a tensor that it makes and that requires gradients")
+
+    def test_one_in_memory_of_the_programs(self):
+        """Each run finds another tensor to go back to."""
+        self.follow(lambda linear, x, net: torch.nn.functional.linear(x, linear.weight.detach().requires_grad_()) + linear.bias,
+                    "that each run makes anew")
+
+
 class Threads(unittest.TestCase):
     """Several threads go back through calls of one callable, beside each other."""
 

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import functools
 import gc
+import itertools
 import threading
 import types
 import weakref
@@ -29,7 +30,7 @@ from .._effects.kept import MOST_CALLS
 from .._effects.refusals import Refusals, traced_call
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, is_lent, to_give
 from .._grad.nodes import Aliases, Nodes
-from .._grad.reached import TURNED, USES, Found, Open
+from .._grad.reached import ANEW, TURNED, USES, Found, Open
 from .._grad.twice import Again
 from .._reads.behind import Noted
 from .._reads.hyperparameters import Hyperparameters, Unfollowed, is_diverged
@@ -58,6 +59,7 @@ from .waiting import MOST_BESIDE, SHARED, Waiting
 from .watch import Watch, find_modules
 
 MOST_COMPILING = 3  # captures of a shape in which torch.compile compiles, in a row
+MOST_REACHING = 4  # runs of a capture that each find further tensors to go back to
 TRANSFORMED = ("it is called within a transformation of torch.func (vmap, grad, jvp, ..) or a level of forward "
                "differentiation, which a graph knows nothing of. Graph the function that calls torch.func instead")
 HOOKED = ("it is called under hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks, save_on_cpu, or a "
@@ -1365,7 +1367,7 @@ class Graphed:
         """What take(params, found) returns: the parameters of two graphs, None: of one, and those among them that
         results were found to go back to, though no module has them."""
         params, found = self._watch.params if self._is_split(tensors) else None, []
-        while True:
+        for attempt in itertools.count():
             try:
                 return take(params, found)
             except Exception as error:
@@ -1376,6 +1378,8 @@ class Graphed:
                 more = [leaf for leaf in opened.leaves if id(leaf) not in known]
                 if params is not None and not more:
                     raise Refused(TURNED) from None
+                if attempt == MOST_REACHING:
+                    raise Refused(ANEW.format(tuple(more[0].shape))) from None
                 clear_frames(error)
             self._opens = True
             found = found + more

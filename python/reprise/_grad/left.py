@@ -14,11 +14,13 @@ from .._base import torch_private
 
 
 class LeftBehind:
-    """Of the tensors that a forward run had as its arguments."""
+    """Of the tensors that a forward run had as its arguments. made: views of them that the run had require gradients
+    by themselves, which autograd's graph has."""
 
-    def __init__(self, torch, stand_ins):
+    def __init__(self, torch, stand_ins, made=()):
         self._torch = torch
         self._stand_ins = list(stand_ins)
+        self._made = list(made)
         self._moved = ()   # (tensor, how it was packed) of each that Python has
         self._begins = None  # storages of others that something else has too
 
@@ -32,7 +34,8 @@ class LeftBehind:
             if count > (apart if stand_ins[i].requires_grad else base):
                 packed = pack(stand_ins[i])
                 found += [(stand_ins[i], packed)] if isinstance(packed, tuple) else ()
-        self._moved = found
+        self._moved = found + [(tensor, pack(tensor)) for tensor in self._made]
+        self._made = []
         self._begins = [_storage(torch, tensor) for tensor in stand_ins]
 
     def move(self, unpack):

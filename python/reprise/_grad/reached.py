@@ -31,8 +31,14 @@ TURNED = ("it changes which parameters require gradients, which replays would no
           "leave them as they were")
 MADE = ("it returns a tensor that it makes and that requires gradients by itself, which a replay's would not. Call "
         "requires_grad_() on the result")
+HOOKED = ("it registers a hook for the gradient of a tensor that it makes and that requires gradients by itself, which "
+          "replays would not call. Register it on what is computed from that, or capture the whole step, "
+          "reprise.graphed(step), with the backward pass in it")
 ELSEWHERE = ("its results go back to a tensor on {} that requires gradients. Move that to {} and keep it there, or "
              "pass it as an argument")
+ANEW = ("its results go back to a tensor, of shape {}, that each run makes anew and that requires gradients by itself, as "
+        "`weight.detach().requires_grad_()` does. Make it ahead of the call, or leave it without gradients")
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PASSED = "reprise: a backward pass went through"
 _RUN = "reprise: seen behind the run"
 
@@ -104,15 +110,28 @@ class Reached:
         self.leaves = list(found.values())
 
 
-def is_made(tensor):
-    """Does it lie in memory of the run that is under way?"""
-    return _C.call_block(tensor.untyped_storage().data_ptr()) is not None
+def is_made(tensor, arguments):
+    """Does the run that is under way make it, in memory of its own or as a view of one of its arguments?"""
+    return _C.call_block(tensor.untyped_storage().data_ptr()) is not None or is_view(tensor, arguments)
 
 
-def beside(leaves, known):
-    """Those of the leaves that the program has beside some that are known."""
+def is_view(tensor, arguments):
+    """Is it none of the arguments of the run that is under way, and lies in the memory of one?"""
+    storage = tensor.untyped_storage()._cdata
+    return all(argument is not tensor for argument in arguments) and any(
+        argument.untyped_storage()._cdata == storage for argument in arguments)
+
+
+def beside(leaves, known, arguments):
+    """Those of the leaves that the program has beside some that are known. Gradients of those that the run makes end
+    there. Raises ValueError, whose text is a reason, where somebody is told of one."""
     ids = set(map(id, known))
-    return [leaf for leaf in leaves if id(leaf) not in ids and not is_made(leaf)]
+    strange = [leaf for leaf in leaves if id(leaf) not in ids]
+    found = [leaf for leaf in strange if not is_made(leaf, arguments)]
+    kept = set(map(id, found))
+    if any(getattr(leaf, name, None) for leaf in strange if id(leaf) not in kept for name in _HOOKS):
+        raise ValueError(HOOKED)
+    return found
 
 
 def elsewhere(leaves, device):
@@ -131,10 +150,10 @@ class Left:
 
     def leaves(self):
         """The leaves to give gradients to. Raises ValueError, whose text is a reason, where no graph can."""
-        if any(x.is_leaf and is_made(x) for x in self._wanted):
+        if any(x.is_leaf and is_made(x, self._placed) for x in self._wanted):
             raise ValueError(MADE)
         reached = self._reached()
-        leaves = beside(reached.leaves, ())
+        leaves = beside(reached.leaves, (), self._placed)
         if not leaves and not reached.is_earlier:
             return []
         placed = set(map(id, self._placed))

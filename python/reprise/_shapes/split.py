@@ -27,7 +27,8 @@ from .._grad.contexts import Contexts
 from .._grad.fused import Flags, say
 from .._grad.gradients import give, set_aside
 from .._grad.left import LeftBehind
-from .._grad.reached import EARLIER, PASSES, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere
+from .._grad.reached import (
+    EARLIER, MADE, PASSES, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere, is_made, is_view)
 from .._grad.twice import attach
 from .assigned import Assigned
 from .derived import PLACE, of_arguments, of_others
@@ -245,16 +246,17 @@ class Split:
             with passes.watched():
                 result = self.body(leaves)
             out, spec = flatten(result)
+            self._check_leaves(out, leaves)
             self.derived = self._derived_of(out, leaves)
             derived = {made.of for made in self.derived}
             out = [PLACE if k in derived else self._own(leaf, leaves) for k, leaf in enumerate(out)]
-        self._check_reach(out, passes, leaves)
+        made = self._check_reach(out, passes, leaves)
         self.themselves = {k: self.aliases.whose(x) for k, x in enumerate(out) if self._is_itself(x)}
         self.differentiable = [getattr(x, "requires_grad", False) for x in out]
         self.results = [x for k, x in enumerate(out) if self.differentiable[k] and k not in self.themselves]
         if self.results:
             self._keep_edges([leaf for leaf in leaves if leaf.requires_grad])
-            self.left = LeftBehind(torch, leaves)
+            self.left = LeftBehind(torch, leaves, made)
         return unflatten(spec, out)
 
     def _derived_of(self, leaves, arguments):
@@ -269,8 +271,14 @@ class Split:
             raise Refused(str(why)) from None
         return sorted(found, key=lambda made: made.of)
 
+    def _check_leaves(self, out, inputs):
+        """Raises where somebody finds a leaf that the run makes, whose gradients replays would not add up."""
+        if any(isinstance(x, self.torch.Tensor) and x.requires_grad and x.is_leaf and is_made(x, inputs) for x in out):
+            raise Refused(MADE)
+
     def _check_reach(self, out, passes, inputs):
-        """Raises where gradients would be lost: Open where the parameters lack some that the results go back to."""
+        """Leaves that are views of arguments. Raises where gradients would be lost: Open where the parameters lack some
+        that the results go back to."""
         if passes.adds:
             raise Refused(PASSES)
         torch = self.torch
@@ -282,12 +290,16 @@ class Split:
             raise Refused(WISHED)
         if any(leaf is param for leaf in reached.leaves for param in self.aliases.params):
             raise Refused(BESIDE)
-        others = beside(reached.leaves, (*inputs, *self.params, *map(self.aliases.of, self.params)))
+        try:
+            others = beside(reached.leaves, (*inputs, *self.params, *map(self.aliases.of, self.params)), inputs)
+        except ValueError as told:
+            raise Refused(str(told)) from None
         why = elsewhere(others, self.device)
         if why is not None:
             raise Refused(why)
         if others:
             raise Open(others)
+        return [leaf for leaf in reached.leaves if is_view(leaf, inputs)]
 
     def _own(self, leaf, inputs):
         """A leaf of the result that is none of the arguments' memory, nor, where somebody may go back through it, of
