@@ -486,6 +486,59 @@ class Alike(unittest.TestCase):
                     self.assertEqual(net.last, rows if note is size else 2)
 
 
+class Moved(unittest.TestCase):
+    """Tensors that the call before left, and that go on elsewhere without a kernel that reads them."""
+
+    def follow(self, fn, is_refused=True):
+        """fn(held, x), beside eager calls."""
+        found = []
+        for wrap in (lambda call: call, reprise.graphed):
+            held = types.SimpleNamespace(last=None, before=None, rows=[], named={})
+            call = wrap(lambda x, held=held: fn(held, x))
+            with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                results = [call(torch.full((2,), i + 1.0, device="cuda")) for i in range(9)]
+            found.append(([None if r is None else r.tolist() for r in results], repr(held)))
+        self.assertEqual(*found)
+        told = " ".join(str(one.message) for one in said)
+        self.assertEqual("(is read and replaced)" in told, is_refused, told)
+        self.assertEqual(sum(shape["replays"] for shape in call.shapes()) >= 5, not is_refused, call.failures())
+
+    def test_a_result_is_that_of_the_call_before(self):
+        def fn(held, x):
+            before, held.last = held.last, x * 2
+            return before
+        self.follow(fn)
+
+    def test_a_result_is_a_view_of_it(self):
+        def fn(held, x):
+            before, held.last = held.last, x * 2
+            return None if before is None else before[:1]
+        self.follow(fn)
+
+    def test_another_attribute_has_it(self):
+        def fn(held, x):
+            held.before, held.last = held.last, x * 2
+            return x + 1
+        self.follow(fn)
+
+    def test_rows_move_up(self):
+        def fn(held, x):
+            held.rows.append(x * 2)
+            if len(held.rows) > 2:
+                held.rows.pop(0)
+            return x + 1
+        self.follow(fn)
+
+    def test_what_stays_in_its_place_does_not_move(self):
+        first = torch.ones(2, device="cuda")
+
+        def fn(held, x):
+            held.named = {**held.named, "first": first, "last": x * 2}
+            return x + 1
+        self.follow(fn, is_refused=False)
+
+
 class Row:
     """A node of trees, which the program's code takes apart."""
 

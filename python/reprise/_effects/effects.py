@@ -346,6 +346,7 @@ class Effects:
             raise _C.Error("it changes other Python state in each run of a capture: it must do the same "
                            "each time")
         self._refuse_stand_ins(changes)
+        self._refuse_moved(result, [change for record, change in found if record is not None])
         if not same([self._fixed_parts(change.after) for change in changes], self._made):
             raise Changed(changes, ", and to another value in each run of a capture")
         if all(type(slot) in _SETTING and self._is_constant(change.after) for (slot, _), change in zip(self.slots, changes)):
@@ -554,6 +555,29 @@ class Effects:
                 leaf if isinstance(leaf, (tensor_class, Within)) else Constant(leaf) for leaf in leaves]
         return unflatten(spec, made)
 
+    def _refuse_moved(self, result, changes):
+        """Raises Changed where a tensor that was in the place of another one goes on elsewhere: calls would find that of
+        the capture there. Where kernels read one, the graph tells (replayed)."""
+        moved, replaced = flatten(result)[0], {}
+        for change in changes:
+            if change.slot is None:
+                continue
+            before, after = (dict(_tensors_by_place(self.torch, value)) for value in (change.before, change.after))
+            moved += [tensor for place, tensor in after.items() if before.get(place) is not tensor]
+            replaced.update((tensor.untyped_storage()._cdata, change) for place, tensor in before.items()
+                            if after.get(place) is not tensor)
+        if not replaced:
+            return
+        found = [replaced[at] for at in (x.untyped_storage()._cdata for x in moved if _has_storage(self.torch, x))
+                 if at in replaced]
+        if found:
+            raise self._read_and_replaced([change.slot for change in found])
+
+    def _read_and_replaced(self, slots):
+        changes = [Change(slot.path, slot, what="is read and replaced") for slot in slots]
+        return Changed(changes, ". Write into the tensor instead, copy_(), or pass it as an argument",
+                       self._kinds_under(changes), self._records_of(changes), is_hopeless=True)
+
     def _advice(self, changes):
         if any(c.what and "random numbers" in c.what for c in changes):
             return ". Draw on the GPU, with torch, or pass the numbers as tensors"
@@ -575,9 +599,7 @@ class Effects:
         ranges = tuple((t.data_ptr(), _span(t)) for t in self.before)
         for part in shape.parts() if ranges else ():
             if any(part.graph.names(ranges)):
-                changes = [Change(slot.path, slot, what="is read and replaced") for slot, _ in self.slots]
-                raise Changed(changes, ". Write into the tensor instead, copy_(), or pass it as an argument",
-                              self._kinds_under(changes), self._records_of(changes), is_hopeless=True)
+                raise self._read_and_replaced([slot for slot, _ in self.slots])
         beside = [Change(slot.path, slot, what="is raised") for slot, _ in self.slots if self._is_read_beside(slot)]
         if beside:
             raise Changed(beside, ", as other calls may read it", is_hopeless=True, records=self._records_of(beside))
@@ -593,6 +615,21 @@ def _refuse_step(path, line):
 
 def _leaves(value):
     return [] if value is ABSENT else flatten(value)[0]
+
+
+def _has_storage(torch, value):
+    return isinstance(value, torch.Tensor) and value.is_cuda and value.layout is torch.strided
+
+
+def _tensors_by_place(torch, value, place=()):
+    """(place, tensor) of each tensor in a value, where lists, tuples and dicts have it."""
+    if type(value) in (list, tuple):
+        value = dict(enumerate(value))
+    if type(value) is dict:
+        for key, part in value.items():
+            yield from _tensors_by_place(torch, part, (*place, key))
+    elif _has_storage(torch, value):
+        yield place, value
 
 
 def _span(tensor):
