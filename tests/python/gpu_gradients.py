@@ -414,6 +414,42 @@ class MadeLeaves(unittest.TestCase):
                     "that each run makes anew")
 
 
+class OfArguments(unittest.TestCase):
+    """Backward passes within the callable, of whose arguments one requires gradients."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.net = torch.nn.Linear(4, 4).cuda()
+
+    def step(self, x):
+        loss = self.net(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    def test_they_are_added(self):
+        for grad in (None, "whole"):
+            call = reprise.graphed(self.step, **({"grad": grad} if grad else {}))
+            with self.subTest(grad), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                for i in range(6):
+                    found = []
+                    for fn in (self.step, call):
+                        self.net.zero_grad()
+                        x = torch.full((2, 4), i + 1.0, device="cuda", requires_grad=True)
+                        found.append((fn(x).item(), x.grad.tolist(), self.net.weight.grad.tolist()))
+                    self.assertEqual(*found)
+                self.assertIn("one of its arguments requires gradients", " ".join(str(one.message) for one in said))
+
+    def test_one_that_is_taken_is_a_result(self):
+        def taken(x):
+            return torch.autograd.grad(self.net(x).square().mean(), x)[0]
+        call = reprise.graphed(taken, grad="whole")
+        for i in range(6):
+            x = torch.full((2, 4), i + 1.0, device="cuda", requires_grad=True)
+            self.assertEqual(call(x).tolist(), taken(x).tolist())
+        self.assertEqual(call.failures(), [])
+
+
 class Threads(unittest.TestCase):
     """Several threads go back through calls of one callable, beside each other."""
 

@@ -9,7 +9,7 @@ from .. import _C
 from .._base.tree import Identity, build, flatten, identified_in, met_twice, unflatten
 from .._grad.gradients import homes
 from .._grad.nodes import hooked_refusal
-from .._grad.reached import TURNED, Left, Open, Passes
+from .._grad.reached import TURNED, WANTED, Left, Open, Passes
 from .._reads.walk import is_plain, plain_token
 from .._shapes.shape import Given, Held
 from .._shapes.split import Refused
@@ -240,6 +240,18 @@ def tells_open(torch, body):
             raise Open(leaves)
         return result
     return telling
+
+
+def refuses_gradients(body, tensors):
+    """The body of one graph whose results are detached. Arguments require gradients as the caller's do, and backward
+    passes of the body's may add to none of them."""
+    def refusing(placed):
+        wanted = [argument.requires_grad_() for argument, tensor in zip(placed, tensors) if tensor.requires_grad]
+        result = body(placed)
+        if any(argument.grad is not None for argument in wanted):
+            raise Refused(WANTED)
+        return result
+    return refusing
 
 
 def keeps_wishes(body, params):

@@ -44,7 +44,7 @@ from .._shapes.shape import Shape, replayed
 from .._shapes.split import Refused, Split
 from .answers import ELSEWHERE, Answers, Asked, Told, Written, written
 from .body import Joined, body_of, brings_home, cause_of, firsts_of, form_of, is_on_cpu, \
-    keeps_containers, keeps_wishes, marks_given, refusal_in, spread, tells_hooks, tells_open, with_given
+    keeps_containers, keeps_wishes, marks_given, refusal_in, refuses_gradients, spread, tells_hooks, tells_open, with_given
 from .buckets import version_of
 from .cpu_run import VALUE, Wanted
 from .cpu_values import MOST_BYTES, CpuValues, Pair, is_taken
@@ -1432,6 +1432,8 @@ class Graphed:
                 made.let_go(Found(self._reads, found) if found else None)
                 pair.give(made, self._reads.compares)
             else:
+                if self._grad == "whole" and any(tensor.requires_grad for tensor in tensors):
+                    body = refuses_gradients(body, tensors)
                 work = self._work(before, device, body, tensors, own)
                 if bound is not None:
                     work.begins_anew = bound.forget

@@ -27,6 +27,8 @@ USES = ("it reads or writes gradients, and its results require gradients. Leave 
         "capture the whole step, reprise.graphed(step), with the backward pass in it")
 WITHIN = ("it takes gradients itself, and its results are for somebody to go back through: a graph by itself cannot be "
           "both. Capture the whole step, reprise.graphed(step), with the backward pass in it, or detach the results")
+WANTED = ("it takes gradients itself, and one of its arguments requires gradients, which replays would not give it. Pass "
+          "that detached, or, with grad='whole', take the gradient by torch.autograd.grad() and return it")
 TURNED = ("it changes which parameters require gradients, which replays would not. Call requires_grad_() outside, or "
           "leave them as they were")
 MADE = ("it returns a tensor that it makes and that requires gradients by itself, which a replay's would not. Call "

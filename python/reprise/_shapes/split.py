@@ -28,7 +28,7 @@ from .._grad.fused import Flags, say
 from .._grad.gradients import give, set_aside
 from .._grad.left import LeftBehind
 from .._grad.reached import (
-    EARLIER, MADE, PASSES, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere, is_made, is_view)
+    EARLIER, MADE, PASSES, WANTED, WISHED, WITHIN, Open, Passes, Reached, beside, elsewhere, is_made, is_view)
 from .._grad.twice import attach
 from .assigned import Assigned
 from .derived import PLACE, of_arguments, of_others
@@ -332,7 +332,7 @@ class Split:
             return packed if packed.requires_grad else _view(packed)
         slot, offset, shape, stride, dtype, lazy = packed
         if slot not in self.placed:
-            raise Refused(WITHIN)
+            raise Refused(WANTED if any(tensor.requires_grad for tensor in self.tensors) else WITHIN)
         whole = self.placed[slot]
         made = self.torch.empty(0, dtype=dtype, device=self.device)
         made = made.set_(whole.untyped_storage(), (whole.storage_offset() + offset) // dtype.itemsize,
