@@ -3,6 +3,7 @@
 are those of eager runs, to the bit. Usage: gpu_gradients.py [--install] ..."""
 
 import copy
+import functools
 import gc
 import sys
 import threading
@@ -448,6 +449,40 @@ class OfArguments(unittest.TestCase):
             x = torch.full((2, 4), i + 1.0, device="cuda", requires_grad=True)
             self.assertEqual(call(x).tolist(), taken(x).tolist())
         self.assertEqual(call.failures(), [])
+
+
+class Retained(unittest.TestCase):
+    def test_the_gradient_of_what_a_call_keeps(self):
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+            def forward(self, x):
+                self.inner = self.one(x)
+                self.inner.retain_grad()
+                return self.two(self.inner.tanh())
+
+        def graphed_step(net):
+            return reprise.graphed(lambda x: step(net, x))
+
+        def step(net, x):
+            net.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            return loss.detach()
+        for wrap in (graphed_step, lambda net: functools.partial(step, reprise.graphed_(net))):
+            torch.manual_seed(0)
+            net = Net().cuda()
+            other = copy.deepcopy(net)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                call = wrap(net)
+                for i in range(6):
+                    x = torch.full((2, 4), i + 1.0, device="cuda")
+                    self.assertEqual(call(x).item(), step(other, x).item())
+                    self.assertEqual(net.inner.grad.tolist(), other.inner.grad.tolist())
+            self.assertIn("retains its gradient", " ".join(str(one.message) for one in said))
 
 
 class Threads(unittest.TestCase):

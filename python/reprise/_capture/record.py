@@ -336,6 +336,9 @@ class Work:
 
     def _check_kind(self, tensor):
         """Raises where replays would not make such a result."""
+        if tensor.retains_grad:
+            raise _C.Error("it returns or keeps a tensor that retains its gradient, by retain_grad(), which replays would "
+                           "not give it. Take the gradient by torch.autograd.grad() and return it")
         torch, kind = self.torch, type(tensor)
         names = [name for name in tensor.__dict__ if not name.startswith("_dynamo")]
         is_plain = kind in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and (
