@@ -622,6 +622,9 @@ class Tensor:
     def data_ptr(self):
         return self.address
 
+    def untyped_storage(self):
+        return self
+
     def numel(self):
         return 4
 

@@ -564,12 +564,12 @@ class Effects:
                 continue
             before, after = (dict(_tensors_by_place(self.torch, value)) for value in (change.before, change.after))
             moved += [tensor for place, tensor in after.items() if before.get(place) is not tensor]
-            replaced.update((tensor.untyped_storage()._cdata, change) for place, tensor in before.items()
+            replaced.update((_memory_of(tensor), change) for place, tensor in before.items()
                             if after.get(place) is not tensor)
         if not replaced:
             return
-        found = [replaced[at] for at in (x.untyped_storage()._cdata for x in moved if _has_storage(self.torch, x))
-                 if at in replaced]
+        replaced.pop(0, None)
+        found = [replaced[at] for at in (_memory_of(x) for x in moved if _has_memory(self.torch, x)) if at in replaced]
         if found:
             raise self._read_and_replaced([change.slot for change in found])
 
@@ -617,8 +617,13 @@ def _leaves(value):
     return [] if value is ABSENT else flatten(value)[0]
 
 
-def _has_storage(torch, value):
+def _has_memory(torch, value):
     return isinstance(value, torch.Tensor) and value.is_cuda and value.layout is torch.strided
+
+
+def _memory_of(tensor):
+    """Where its storage begins; 0: it is empty."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _tensors_by_place(torch, value, place=()):
@@ -628,7 +633,7 @@ def _tensors_by_place(torch, value, place=()):
     if type(value) is dict:
         for key, part in value.items():
             yield from _tensors_by_place(torch, part, (*place, key))
-    elif _has_storage(torch, value):
+    elif _has_memory(torch, value):
         yield place, value
 
 
