@@ -17,7 +17,7 @@ import torch
 
 import needs
 import reprise
-from reprise._reads import reads
+from reprise._reads.reads import Reads
 from training_steps import mlp, whole_step
 from unseen import Unseen
 
@@ -64,7 +64,7 @@ def choice_of(made):
 class Choices(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
-        patcher = mock.patch.object(reads, "checks", False)  # its modules note each run of theirs
+        patcher = mock.patch.object(Reads, "_observes", return_value=False)  # its modules wait
         self.addCleanup(patcher.stop)
         patcher.start()
 
