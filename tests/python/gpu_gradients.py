@@ -441,6 +441,21 @@ class OfArguments(unittest.TestCase):
                     self.assertEqual(*found)
                 self.assertIn("one of its arguments requires gradients", " ".join(str(one.message) for one in said))
 
+    def test_pytorchs_code_asks_for_them(self):
+        """What stands in the place of arguments has none."""
+        clip, other = reprise.graphed(torch.nn.utils.clip_grad_norm_), torch.nn.utils.clip_grad_norm_
+        params = list(self.net.parameters())
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for i in range(6):
+                found = []
+                for call in (clip, other):
+                    self.net.zero_grad()
+                    self.net(torch.full((2, 4), i + 1.0, device="cuda")).square().mean().backward()
+                    found.append((call(params, 0.1).item(), [p.grad.tolist() for p in params]))
+                self.assertEqual(*found)
+        self.assertIn("its gradient, in PyTorch's code", " ".join(str(one.message) for one in said))
+
     def test_one_that_is_taken_is_a_result(self):
         def taken(x):
             return torch.autograd.grad(self.net(x).square().mean(), x)[0]

@@ -4,13 +4,13 @@
 The runs of a capture are shown stand-ins for the arguments: plain tensors that nothing was computed from, at the
 beginning of their memory. Where code that runs names such a fact, and an argument answers in another way than its
 stand-in would, a graph would be that of another call, so the call is eager. Code of PyTorch's own is not followed,
-and what it asks counts for nothing.
+and what it asks counts for nothing, but for gradients.
 """
 
 from typing import NamedTuple
 
 from .._capture.record import span
-from .runs import ID
+from .runs import GRADIENT, ID
 
 _GLOBALS = frozenset(("Parameter", "Buffer", "type"))  # names that code has as globals
 _ALIGNED = 256  # bytes that stand-ins are aligned to
@@ -42,6 +42,7 @@ def _facts(torch, is_own, own):
         "is_inference": ("is it of inference mode", lambda t: t.is_inference() == torch.is_inference_mode_enabled()),
         "_version": ("how often it was written to", lambda t: t.is_inference() or t._version == 0),
         "grad": ("its gradient", lambda t: not t.is_leaf or t.grad is None),
+        GRADIENT: ("its gradient, in PyTorch's code", lambda t: not t.is_leaf or not (t.requires_grad or t.grad is not None)),
         "Parameter": ("is it a parameter", is_plain),
         "Buffer": ("is it a buffer", lambda t: not getattr(t, "_is_buffer", False)),
         **dict.fromkeys(("type", "__class__"), kind),

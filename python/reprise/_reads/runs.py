@@ -13,6 +13,7 @@ not told: that would take as long again as the compiler does.
 import builtins
 import contextlib
 import inspect
+import os
 import sys
 import threading
 import types
@@ -27,6 +28,7 @@ from .code import asks_by_made_names, is_foreign_file, is_quiet_file, named
 from .draws import is_draw
 
 ID = "id()"  # among the names that code makes
+GRADIENT = ".grad"  # likewise: code of PyTorch's asks what it is given for its gradient
 STREAM = "the current stream"  # likewise: it compares that with another one
 _TOOL = "reprise"
 _FREE_TOOLS = (4, 3)
@@ -53,6 +55,8 @@ _BACKWARD = ("_engine_run_backward", "torch.autograd.graph")  # which each backw
 # Functions of Python's library that hand work to other threads, or wait for them: their work is in no capture.
 _THREADS = {"start": "threading", "join": "threading", "wait": "threading", "put": "queue",
             "submit": "concurrent.futures.thread"}
+_OF_GRADIENTS = tuple(os.path.join("torch", *names) for names in (
+    ("optim", ""), ("nn", "utils", ""), ("nn", "modules", "module.py"), ("amp", "")))  # files, or folders of them
 _OF_STATES = _SEEDS | _LOOKS | _MEASURES | frozenset(_THREADS) | {"__eq__", _CAPTURING[0], _BACKWARD[0]}
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
@@ -193,7 +197,7 @@ class Executed(set):
         asked: The qualified names of classes of whose objects runs asked for attributes by names that they made;
             None: runs do not tell.
         loose: Code that is no function's, as eval executes it, with its globals where those are a module's.
-        made: The names that they made; and ID, where a capture's asked for that of an argument.
+        made: The names that they made; ID, where a capture's asked for that of an argument; GRADIENT.
         stored: The names by which code that ran sets attributes and globals.
         read: The names by which it reads them.
         untold: Places of code that reads by names that nobody tells of.
@@ -448,6 +452,8 @@ class Run:
             self.executed.start(code)
             if code.co_name == "<module>" and not code.co_flags & inspect.CO_OPTIMIZED and not _is_importing(frame):
                 self.executed.loose[code] = frame.f_globals if _is_of_module(frame.f_globals) else {}
+        elif _asks_for_gradients(code):
+            self.executed.made.add(GRADIENT)
 
     def notes(self, code, frame):
         """Code begins in this frame; is it noted each time?"""
@@ -609,8 +615,13 @@ def _is_quiet(code):
 
 def _is_idle(code):
     """Does its beginning tell nothing?"""
-    return is_foreign_file(code.co_filename) and (
+    return is_foreign_file(code.co_filename) and not _asks_for_gradients(code) and (
         code.co_name not in _OF_STATES or (code.co_name == "__eq__" and not _is_of_streams(code)))
+
+
+def _asks_for_gradients(code):
+    """Is it code of PyTorch's that works on the gradients of what it is given, as clip_grad_norm_() and optimizers do?"""
+    return "grad" in code.co_names and any(part in code.co_filename for part in _OF_GRADIENTS)
 
 
 def _makes_names(code):
