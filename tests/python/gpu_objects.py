@@ -943,6 +943,64 @@ class MoreThanNumbers(Case):
         self.check(lambda x: (self.net(x), kept))
 
 
+class Trained(unittest.TestCase):
+    """Modules among the arguments, whose gradients the callable leaves to the program."""
+
+    def follow(self, step, count, given=lambda net: net):
+        """step(given, x), beside eager calls, of so many modules in turn. What was graphed."""
+        found = []
+        for wrap in (lambda fn: fn, reprise.graphed):
+            torch.manual_seed(0)
+            nets = [torch.nn.Linear(4, 4).cuda() for _ in range(count)]
+            held, call = [given(net) for net in nets], wrap(step)
+            values = []
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                for i in range(12 * count):
+                    net = nets[i % count]
+                    values.append(call(held[i % count], torch.full((2, 4), i + 1.0, device="cuda")).item())
+                    values.append(None if net.weight.grad is None else net.weight.grad.tolist())
+                    if i % 5 == 4:
+                        net.zero_grad()
+            found.append(values)
+        self.assertEqual(*found)
+        return call, " ".join(str(one.message) for one in said)
+
+    @staticmethod
+    def step(net, x):
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    def test_backward_passes(self):
+        for count in (1, 3):
+            call, said = self.follow(self.step, count)
+            self.assertEqual(said, "")
+            self.assertGreaterEqual(sum(shape["replays"] for shape in call.shapes()), 6)
+
+    def test_what_holds_one(self):
+        call, _ = self.follow(lambda held, x: self.step(held.net, x), 1, lambda net: types.SimpleNamespace(net=net))
+        self.assertGreaterEqual(sum(shape["replays"] for shape in call.shapes()), 6)
+
+    def test_too_many(self):
+        _, said = self.follow(self.step, 6)
+        self.assertIn("too many such objects", said)
+
+    def test_gradients_that_are_dropped(self):
+        net = torch.nn.Linear(4, 4).cuda()
+
+        def fn(module, x):
+            y = module(x).sum().detach()
+            module.zero_grad()
+            return y
+        call = reprise.graphed(fn)
+        for i in range(6):
+            net(torch.ones(2, 4, device="cuda")).sum().backward()
+            call(net, torch.ones(2, 4, device="cuda"))
+            self.assertIsNone(net.weight.grad)
+        self.assertGreaterEqual(sum(shape["replays"] for shape in call.shapes()), 3)
+
+
 class Optimizers(unittest.TestCase):
     """train_step(model, optimizer, batch)"""
 

@@ -46,8 +46,8 @@ RUNS = {
     "gpu_serving.py --install": 28,
     "gpu_rests.py": 17,
     "gpu_rests.py --install": 17,
-    "gpu_objects.py": 66,
-    "gpu_objects.py --install": 66,
+    "gpu_objects.py": 70,
+    "gpu_objects.py --install": 70,
     "gpu_compile.py": 32,  # and one from Python 3.12
     "gpu_compile.py --install": 30,  # likewise
     "gpu_compile_modes.py": 22,

@@ -30,7 +30,7 @@ from .._effects.kept import MOST_CALLS
 from .._effects.refusals import Refusals, traced_call
 from .._grad.gradients import Gradients, Shared, for_fast_path, homes, is_lent, to_give
 from .._grad.nodes import Aliases, Nodes
-from .._grad.reached import ANEW, TURNED, USES, Found, Open
+from .._grad.reached import ANEW, TRAINED, TURNED, USES, Found, Open
 from .._grad.twice import Again
 from .._reads.behind import Noted
 from .._reads.hyperparameters import Hyperparameters, Unfollowed, is_diverged
@@ -714,11 +714,19 @@ class Graphed:
 
     def _adopts(self, leaves, spec, kwargs):
         """Are optimizers among the arguments the callable's own from now on, and were not? The numbers of those are
-        followed, and their counters on the CPU."""
-        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, self._torch.optim.Optimizer)]
+        followed, and their counters on the CPU. So are modules that it trains, and what else has parameters: a graph
+        gives gradients to those that its capture found."""
+        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, self._torch.optim.Optimizer) or self._trains(leaf)]
         names = argument_names(spec, bool(kwargs)) if at else ()
         adopted = [self._reads.adopt(leaves[i], names[i]) for i in at]
+        if any(adopted) and self._reads.has_adopted():
+            self._trained = ()  # those that it has are among them from the next capture on
+            self._fast_path.clear()
         return any(adopted)
+
+    def _trains(self, leaf):
+        """Is it an object among the arguments whose parameters the callable may give gradients?"""
+        return not is_plain(leaf) and not isinstance(leaf, self._torch.Tensor) and self._reads.trains(leaf)
 
     def _tell_regiven(self):
         if not self._regiven.is_told:
@@ -862,7 +870,8 @@ class Graphed:
         """The gradients of what the callable may train."""
         watch = self._watch
         fresh = () if self._frozen else watch.modules  # looked at by each call
-        known = [*watch.params, *self._reads.leaves()] if self._reads.asks_for_gradients() else watch.params
+        reaches = self._reads.asks_for_gradients() or self._reads.has_adopted()  # more than is watched
+        known = [*watch.params, *self._reads.leaves()] if reaches else watch.params
         return Gradients(find_params(self._torch, self._fn, known, fresh, self._reads.optimizers))
 
     def _notice_gradients(self, before, touched):
@@ -1353,6 +1362,8 @@ class Graphed:
 
     def _before(self, key, leaves, tensors, spec, has_kwargs, *_):
         """What a capture for a call with these arguments has to leave as it is."""
+        if any(map(self._trains, leaves)):
+            raise Refused(TRAINED)
         gradients = self._gradients().hold()
         kept = [(name, leaf) for name, leaf in zip(argument_names(spec, has_kwargs), leaves)
                 if not isinstance(leaf, self._torch.Tensor)]

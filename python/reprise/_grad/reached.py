@@ -29,6 +29,8 @@ WITHIN = ("it takes gradients itself, and its results are for somebody to go bac
           "both. Capture the whole step, reprise.graphed(step), with the backward pass in it, or detach the results")
 WANTED = ("it takes gradients itself, and one of its arguments requires gradients, which replays would not give it. Pass "
           "that detached, or, with grad='whole', take the gradient by torch.autograd.grad() and return it")
+TRAINED = ("it takes gradients of parameters that an object among its arguments has, and too many such objects came "
+           "before. Graph the step of each by itself, with the object in its closure")
 TURNED = ("it changes which parameters require gradients, which replays would not. Call requires_grad_() outside, or "
           "leave them as they were")
 MADE = ("it returns a tensor that it makes and that requires gradients by itself, which a replay's would not. Call "

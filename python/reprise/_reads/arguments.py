@@ -61,6 +61,10 @@ class Arguments:
         self._adopted[id(value)] = value
         return True
 
+    def adopted(self):
+        """Those objects."""
+        return list(self._adopted.values())
+
     def _is_adopted(self, value):
         return self._adopted.get(id(value)) is value
 
@@ -106,6 +110,8 @@ class Arguments:
     def short(self, value):
         """Of an object that was looked at, what _C.FastCall.know takes; None where it is not kept."""
         if self._is_adopted(value):
+            if not type(value).__weakrefoffset__:
+                return None
             return weakref.ref(value), self._looks_at_nothing(), b"adopted %d" % id(value), ()
         known = self._known.get(id(value))
         if known is None or known.find() is not value or not isinstance(known.find, weakref.ref):

@@ -27,7 +27,7 @@ from .arguments import Arguments
 from .behind import Behind
 from .code import OF_FUNCTIONS
 from .places import Places
-from .runs import Effect, Executed, Run, current_stream, place_of
+from .runs import GRADIENT, Effect, Executed, Run, current_stream, place_of
 from .values import Unreadable, Values
 from .walk import BASES, OF_CLASSES, TENSOR, Same
 
@@ -473,6 +473,20 @@ class Reads:
     def asks_for_gradients(self):
         """May code ask a tensor for its gradient?"""
         return self.values.walk is not None and "grad" in self.values.walk.names
+
+    def has_adopted(self):
+        """Are objects among the arguments the callable's own, beside optimizers?"""
+        return any(not isinstance(value, self.torch.optim.Optimizer) for value in self._arguments.adopted())
+
+    def trains(self, value):
+        """May backward passes of the callable's, or code of PyTorch's, work on gradients of what a module among the
+        arguments, or one that an object there has, holds? Of one that is not the callable's own by now."""
+        if self.values.walk is None or self.values.walk.names.isdisjoint(("backward", GRADIENT)):
+            return False
+        kind = self.torch.nn.Module
+        modules = [one for one in (value, *getattr(value, "__dict__", {}).values()) if isinstance(one, kind)]
+        return any(p.requires_grad for one in modules for p in kind.parameters(one)) and all(
+            value is not other for other in self._arguments.adopted())
 
     def leaves(self):
         """Those of tensors() that may have gradients."""
