@@ -713,20 +713,28 @@ class Graphed:
         return shape
 
     def _adopts(self, leaves, spec, kwargs):
-        """Are optimizers among the arguments the callable's own from now on, and were not? The numbers of those are
-        followed, and their counters on the CPU. So are modules that it trains, and what else has parameters: a graph
-        gives gradients to those that its capture found."""
-        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, self._torch.optim.Optimizer) or self._trains(leaf)]
+        """Are objects among the arguments the callable's own from now on, and were not? Optimizers are: their numbers are
+        followed, and their counters on the CPU. So are modules that it trains, and what has one: a graph gives
+        gradients to the parameters that its capture knew."""
+        adopts = self._adopts_those(leaves, spec, kwargs, lambda leaf: isinstance(leaf, self._torch.optim.Optimizer))
+        if self._adopts_those(leaves, spec, kwargs, self._trains):
+            self._trained = ()  # its parameters are among them from the next capture on
+            self._fast_path.clear()
+            return True
+        return adopts
+
+    def _adopts_those(self, leaves, spec, kwargs, which):
+        at = [i for i, leaf in enumerate(leaves) if which(leaf)]
         names = argument_names(spec, bool(kwargs)) if at else ()
         adopted = [self._reads.adopt(leaves[i], names[i]) for i in at]
-        if any(adopted) and self._reads.has_adopted():
-            self._trained = ()  # those that it has are among them from the next capture on
-            self._fast_path.clear()
         return any(adopted)
 
     def _trains(self, leaf):
-        """Is it an object among the arguments whose parameters the callable may give gradients?"""
-        return not is_plain(leaf) and not isinstance(leaf, self._torch.Tensor) and self._reads.trains(leaf)
+        """Is it an object among the arguments with parameters that the callable may give gradients, and does not know?"""
+        if is_plain(leaf) or isinstance(leaf, self._torch.Tensor):
+            return False
+        found = self._reads.trained(leaf)
+        return bool(found) and not {id(p) for p in found} <= {id(p) for p in self._gradients().params}
 
     def _tell_regiven(self):
         if not self._regiven.is_told:

@@ -478,15 +478,15 @@ class Reads:
         """Are objects among the arguments the callable's own, beside optimizers?"""
         return any(not isinstance(value, self.torch.optim.Optimizer) for value in self._arguments.adopted())
 
-    def trains(self, value):
-        """May backward passes of the callable's, or code of PyTorch's, work on gradients of what a module among the
-        arguments, or one that an object there has, holds? Of one that is not the callable's own by now."""
-        if self.values.walk is None or self.values.walk.names.isdisjoint(("backward", GRADIENT)):
-            return False
+    def trained(self, value):
+        """The parameters of a module among the arguments, or of one that an object there has, where backward passes of the
+        callable's, or code of PyTorch's, may work on their gradients. None of what is the callable's own by now."""
+        if self.values.walk is None or self.values.walk.names.isdisjoint(("backward", GRADIENT)) or any(
+                value is other for other in self._arguments.adopted()):
+            return []
         kind = self.torch.nn.Module
         modules = [one for one in (value, *getattr(value, "__dict__", {}).values()) if isinstance(one, kind)]
-        return any(p.requires_grad for one in modules for p in kind.parameters(one)) and all(
-            value is not other for other in self._arguments.adopted())
+        return [p for one in modules for p in kind.parameters(one) if p.requires_grad]
 
     def leaves(self):
         """Those of tensors() that may have gradients."""
