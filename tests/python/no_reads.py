@@ -20,6 +20,14 @@ class NoReads:
         pass
 
     @staticmethod
+    def has_adopted():
+        return False
+
+    @staticmethod
+    def trained(value):
+        return []
+
+    @staticmethod
     def eager_call(fn, args, kwargs):
         return fn(*args, **kwargs)
 
