@@ -371,6 +371,11 @@ def around_compilations(context):
     kind.install_callbacks = install_callbacks
 
 
+def has_compiler():
+    """Was torch.compile's part of PyTorch imported, so that around_compilations() surrounds what it does?"""
+    return "torch._dynamo.callback" in sys.modules
+
+
 def keep_compilers_out(torch, functions):
     """Has torch.compile neither take in these functions nor compile what they execute: a call that is traced ends there,
     and goes on behind it."""

@@ -341,7 +341,8 @@ class Run:
         self._counts = [_position(it) for it, _ in self.iterators]
         if not self.hears:
             return self
-        self._put_back = _askers_told(self)
+        if self.refuses or torch_private.has_compiler():  # one that an eager call imports would meet what stands in there
+            self._put_back = _askers_told(self)
         self._end = _monitor(self) if hasattr(sys, "monitoring") else None
         if self._end is None:
             self.executed.asked = None
