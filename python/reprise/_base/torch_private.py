@@ -117,6 +117,7 @@ ACCELERATOR_NAMES = (
 )
 # What register_hook() puts hooks into.
 _HOOKS = "_backward_hooks"
+GRADIENT_HOOKS = (_HOOKS, "_post_accumulate_grad_hooks")  # of tensors
 
 
 class Missing(_C.Error):

@@ -18,7 +18,8 @@ import weakref
 from contextvars import ContextVar
 
 from .. import _C
-from .python_state import HOOKS, Body, Cell, Elements, Empties, Mapping, Members, Memo, Names, Pointing, Slotted, is_plain
+from .._base.torch_private import GRADIENT_HOOKS
+from .python_state import Body, Cell, Elements, Empties, Mapping, Members, Memo, Names, Pointing, Slotted, is_plain
 
 MOST_CALLS = 3  # that go through Python until it is let go
 _KINDS = frozenset((Mapping, Elements, Members, Pointing, Cell, Body, Names, Memo, Empties, Slotted))
@@ -78,7 +79,7 @@ class Kept:
         records, self._records = self._records, None
         if records is None or not _C.is_as_reached(*self._noted):
             return None
-        if any(getattr(record.owner, name, None) for record in self._tensors for name in HOOKS):
+        if any(getattr(record.owner, name, None) for record in self._tensors for name in GRADIENT_HOOKS):
             return None
         count = len(records)
         filled = _C.touched(records)  # which puts records of dicts that were empty behind the others

@@ -29,7 +29,6 @@ from .._base.memos import entries_of, take_out
 from .._capture import trackers
 from .growth import Tail, tail_of
 
-HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")  # of gradients, as attributes of tensors
 MOST_BYTES = 1 << 20   # of a tensor on the CPU, or an array, whose contents are kept
 _EMPTY_DICTS = sys.intern("{}")
 MOST_DEPTH = 8         # to which two containers are compared

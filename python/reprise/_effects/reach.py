@@ -29,9 +29,10 @@ from contextvars import ContextVar
 from .. import _C
 from .._base.constants import VIEWS
 from .._base.memos import MEMO_TYPE, kept_by
+from .._base.torch_private import GRADIENT_HOOKS
 from .._reads.code import once_for_code
 from . import schedules
-from .python_state import (HOOKS, Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Length, Mapping,
+from .python_state import (Body, Bytes, Cell, Contents, Drawn, Elements, Empties, Length, Mapping,
                             Members, Memo, Names, Path, Pointing, Progress, Slotted, State, Variable, slots_of)
 
 MOST_OWNERS = 200_000    # objects that are looked at
@@ -306,7 +307,7 @@ class Reach(_C.Reach):
             return  # it has no memory of its own
         if tensor.__dict__:
             self.mapping(tensor.__dict__, path, ".")
-        for name in HOOKS:
+        for name in GRADIENT_HOOKS:
             hooks = getattr(tensor, name, None)
             if hooks:
                 self._hooks(hooks, name, path)

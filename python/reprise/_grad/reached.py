@@ -42,7 +42,6 @@ ELSEWHERE = ("its results go back to a tensor on {} that requires gradients. Mov
              "pass it as an argument")
 ANEW = ("its results go back to a tensor, of shape {}, that each run makes anew and that requires gradients by itself, as "
         "`weight.detach().requires_grad_()` does. Make it ahead of the call, or leave it without gradients")
-_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PASSED = "reprise: a backward pass went through"
 _RUN = "reprise: seen behind the run"
 
@@ -130,10 +129,11 @@ def beside(leaves, known, arguments):
     """Those of the leaves that the program has beside some that are known. Gradients of those that the run makes end
     there. Raises ValueError, whose text is a reason, where somebody is told of one."""
     ids = set(map(id, known))
-    strange = [leaf for leaf in leaves if id(leaf) not in ids]
-    found = [leaf for leaf in strange if not is_made(leaf, arguments)]
-    kept = set(map(id, found))
-    if any(getattr(leaf, name, None) for leaf in strange if id(leaf) not in kept for name in _HOOKS):
+    found, made = [], []
+    for leaf in leaves:
+        if id(leaf) not in ids:
+            (made if is_made(leaf, arguments) else found).append(leaf)
+    if any(getattr(leaf, name, None) for leaf in made for name in torch_private.GRADIENT_HOOKS):
         raise ValueError(HOOKED)
     return found
 

@@ -71,7 +71,6 @@ _LOCKS = (type(threading.Lock()),)
 _OF_PARTIAL = ("func", "args", "keywords")
 _OF_OPTIMIZERS = frozenset(("step", "zero_grad"))
 _BUILTINS = frozenset(vars(builtins))  # Python's own
-_TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _BARE = (dict, list, tuple, set, frozenset, weakref.ref, weakref.WeakMethod)  # have no attributes of the program's
 _REGISTERED = (type, weakref.ref)  # what sets and keys of dicts have by the hundred
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
@@ -999,7 +998,7 @@ class Walk(_C.Walk):
 
     def _beside(self, tensor, path, done=()):
         """Of a tensor, its hooks and the attributes that the program gave it. done: names that are known."""
-        for hooks in (getattr(tensor, name, None) for name in _TENSOR_HOOKS):
+        for hooks in (getattr(tensor, name, None) for name in torch_private.GRADIENT_HOOKS):
             if hooks is not None and not self.is_seen(hooks):
                 self.hold(hooks)
                 self._follow(Walk._items, hooks, f"the hooks of {path}")
