@@ -838,6 +838,22 @@ class Training(unittest.TestCase):
             self.assertTrue(all(torch.equal(p.grad, g) for p, g in zip(net.parameters(), got)))
         self.assertEqual([s["replays"] for s in made.shapes()], [4, 4, 2, 2])
 
+    def test_several_calls_add_up_gradients_as_eagerly(self):
+        """From the last call to the first, also in the steps that capture graphs for further calls."""
+        net = torch.nn.Linear(1, 1, bias=False).cuda()
+        for calls in (3, 5):
+            made = reprise.graphed(net, strict=True)
+            for step in range(9):
+                found = []
+                for call in (net, made):
+                    net.zero_grad()
+                    scales = [(1e8, -1e8, 1.0)[(step + k) % 3] for k in range(calls)]
+                    sum(call(torch.full((1, 1), scale, device="cuda")) for scale in scales).sum().backward()
+                    found.append(net.weight.grad.item())
+                self.assertEqual(*found, (calls, step))
+            self.assertEqual(made.failures(), [])
+            self.assertGreater(sum(s["replays"] for s in made.shapes()), 9)
+
     def test_a_second_pass_behind_another_call(self):
         """The call waits for it, as its first one kept what it needs."""
         net, _ = self.build()

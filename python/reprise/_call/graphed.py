@@ -1417,7 +1417,7 @@ class Graphed:
         bound = self._hyperparameters.bind(given, drawing)
         distributed.check_modules(torch, self._watch.modules, split)
         pool = self._own_pool(device, split)
-        aliases = Aliases(torch, self._watch.modules, params) if split else None
+        aliases = Aliases(torch, self._watch.modules, params, keeps_nodes=self._depth > 1) if split else None
         cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves),
                                 not split and bound is None, tensors)
         numbered = tuple(seat or ())
@@ -1525,7 +1525,7 @@ class Graphed:
         torch, device = self._torch, self._device(tensors)
         split = params is not None
         pool, name = self._own_pool(device, split), self._shape_name(tensors)
-        aliases = Aliases(torch, self._watch.modules, params) if split else None
+        aliases = Aliases(torch, self._watch.modules, params, keeps_nodes=self._depth > 1) if split else None
         cpu = self._cpu.attempt(device, self._cpu_family(key), self._on_cpu(leaves), not split, tensors)
         own, joined = self._again_in(self._family(key))
         body = self._body(before, None, aliases, leaves, spec, False, cpu=cpu, own=own, joined=joined)

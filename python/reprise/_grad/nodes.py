@@ -154,9 +154,12 @@ def hooked_refusal(modules, params):
 class Aliases:
     """Tensors that stand for some parameters in the runs of two graphs. modules: those that hold them."""
 
-    def __init__(self, torch, modules, params):
+    def __init__(self, torch, modules, params, keeps_nodes=False):
+        """keeps_nodes: earlier calls wait for their backward passes. Parameters of modules keep the nodes that
+        those hold: gradients that went to two nodes would be added up in another order."""
         self._torch = torch
         self._modules = modules
+        self._keeps_nodes = keeps_nodes
         self.all = [p for p in params if p.requires_grad]
         self.finish()
 
@@ -170,6 +173,8 @@ class Aliases:
         new nodes in it."""
         nodes = Nodes(self._torch, self.all)
         held, hooked = ({id(p) for p in some} for some in (nodes.held, nodes.hooked))
+        if self._keeps_nodes:
+            hooked |= held.intersection(id(p) for m in self._modules for p in m._parameters.values())
         self.params = [p for p in self.all if _is_plain(self._torch, p) and (
             p._backward_hooks or id(p) in hooked or (id(p) in held and p._post_accumulate_grad_hooks))]
         self._of = {id(p): _alias(self._torch, p) for p in self.params}
