@@ -819,6 +819,51 @@ class Gradients(Trained):
                     optimizer.zero_grad(set_to_none=True)
         self.check(train)
 
+    def test_returned_gradients_are_the_parameters(self):
+        """The loop changes what a step returns, or keeps, ahead of the update. In micro-batches these are added up."""
+        class Kept:
+            last = None
+
+        def returning(net, _):
+            def step(x):
+                net(x).square().mean().backward()
+                return [p.grad for p in net.parameters()]
+            return step
+
+        def keeping(net, kept):
+            def step(x):
+                loss = net(x).square().mean()
+                loss.backward()
+                kept.last = [p.grad for p in net.parameters()]
+                return loss.detach()
+            return step
+
+        def train(make, micro, wrap):
+            torch.manual_seed(0)
+            net, kept = torch.nn.Linear(8, 8).cuda(), Kept()
+            optimizer, step = torch.optim.SGD(net.parameters(), lr=1.0), wrap(make(net, kept))
+            told = []
+            for i in range(12):
+                found = step(torch.randn(4, 8, device="cuda"))
+                found = found if kept.last is None else kept.last
+                torch._foreach_mul_(found, 0.5)
+                told.append([found, [g.tolist() for g in found], all(a is p.grad for a, p in zip(found, net.parameters()))])
+                if i % micro == micro - 1:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            if micro == 1:
+                told.append([g.tolist() for found, *_ in told for g in found])  # as they are by now
+            return [told[i][1:] if i < 12 else told[i] for i in range(len(told))], net.weight.tolist()
+
+        for make, micro in ((returning, 1), (returning, 2), (keeping, 1)):
+            made = []
+
+            def graphed(step, made=made):
+                made.append(reprise.graphed(step, strict=True))
+                return made[0]
+            self.assertEqual(train(make, micro, graphed), train(make, micro, lambda step: step), (make, micro))
+            self.assertGreaterEqual(sum(s["replays"] for s in made[0].shapes()), 6)
+
     def test_sparse_gradients_stay_eager(self):
         """Adding to one gives it other memory: that of the capture, where nothing was ever written."""
         def train(net, heads, optimizer, graphed):

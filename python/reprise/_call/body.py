@@ -201,9 +201,9 @@ def brings_home(torch, body, params):
         return body
 
     def bringing(placed):
-        result = body(placed)
-        homes.bring(torch, params)
-        return result
+        leaves, spec = flatten(body(placed))
+        brought = homes.bring(torch, params)
+        return unflatten(spec, [brought.get(id(leaf), leaf) for leaf in leaves])
     return bringing
 
 

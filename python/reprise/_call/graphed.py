@@ -28,7 +28,7 @@ from .._effects.containers import Regiven
 from .._effects.effects import Before, Changed, Effects, Unobserved, records_of
 from .._effects.kept import MOST_CALLS
 from .._effects.refusals import Refusals, traced_call
-from .._grad.gradients import Gradients, Shared, for_fast_path, homes, is_lent, to_give
+from .._grad.gradients import Gradients, Shared, for_fast_path, homes, is_lent
 from .._grad.nodes import Aliases, Nodes
 from .._grad.reached import ANEW, TRAINED, TURNED, USES, Found, Open
 from .._grad.twice import Again
@@ -462,7 +462,8 @@ class Graphed:
         """Drops the shapes that leave gradients of some of these parameters, told by their ids. Calls
         that are under way on other threads keep theirs."""
         for key, shape in list(self._shapes.items()):
-            if isinstance(shape, Shape) and any(id(param) in params for param, _ in shape.given):
+            if isinstance(shape, Shape) and any(
+                    id(param) in params for param, _ in (*shape.given, *shape.returned)):
                 self._drop(key)
 
     def _drop(self, key):
@@ -1592,8 +1593,7 @@ class Graphed:
         torch, changed = self._torch, before.changed()
         shape.used = before.named_by(torch, shape.graph)
         if changed:
-            shape.given = to_give(torch, changed, shape.graph)
-            shape.left = tuple((g, g.data_ptr()) for _, g in shape.given if g is not None)
+            shape.keep_gradients(changed)
         self._notice_gradients(before, changed or shape.used)
         if key[0] in self._drops or (changed and not shape.used and before.replaced()):
             self._drops[key[0]] = before.missing()

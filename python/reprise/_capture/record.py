@@ -23,6 +23,7 @@ import contextlib
 import gc
 import sys
 import threading
+import weakref
 
 from .. import _C
 from .._alloc.install import drop_segment_pools, empty_cache, is_installed, segment_pool
@@ -265,6 +266,7 @@ class Work:
         self.outputs = None  # bytes of each output storage
         self.places = []     # (allocation, bytes) of each, or None
         self.results = None  # a Result of each leaf
+        self.leaves = ()     # of the run: weak references to those that are tensors, and their numbers
         self.spec = None
 
     def _arguments(self, addresses):
@@ -394,6 +396,7 @@ class Work:
             storages = {}
             found = [self._same(k, leaves, placed) or self._find(leaf, addresses, storages)
                      for k, leaf in enumerate(leaves)]
+            self.leaves = [(weakref.ref(leaf), k) for k, leaf in enumerate(leaves) if isinstance(leaf, self.torch.Tensor)]
             placed.clear()
             rehearses = self.outputs is None
             if rehearses:

@@ -32,6 +32,7 @@ class Homes:
 
     def __init__(self):
         self._homes = {}  # by the parameter's id, as tensors are compared by their elements
+        self._returned = weakref.WeakValueDictionary()  # by the same: its gradient, which a call returned
 
     def of(self, param):
         """Its home, a tensor; None where it has none, or one of another kind than it is by now, or that
@@ -42,11 +43,12 @@ class Homes:
         return home
 
     def move(self, torch, params):
-        """Moves their gradients out of memory of graphs, and those that were set aside, into homes that they
-        have from then on; tensors that the program has of them go along, as it may change gradients through
+        """Moves their gradients out of memory of graphs, and those that were set aside or returned, into homes that
+        they have from then on; tensors that the program has of them go along, as it may change gradients through
         these. The parameters that had such a gradient. On the current stream, which is waited for: that
         memory may be gone with the last tensor in it."""
-        moved = [p for p in params if is_lent(p.grad) or getattr(p.grad, "is_set_aside_by_reprise", False)]
+        moved = [p for p in params if is_lent(p.grad) or getattr(p.grad, "is_set_aside_by_reprise", False) or (
+            p.grad is not None and self._returned.get(id(p)) is p.grad)]
         if moved:
             with torch.inference_mode(False), torch.no_grad():
                 self._move(torch, moved)
@@ -57,8 +59,9 @@ class Homes:
         for device in {grad.device for _, grad, _ in filled}:
             torch.cuda.current_stream(device).synchronize()
         for param, grad, home in filled:
+            if self._returned.pop(id(param), None) is None:
+                grad.is_lent_by_reprise = grad.is_set_aside_by_reprise = False
             grad.set_(home)
-            grad.is_lent_by_reprise = grad.is_set_aside_by_reprise = False
             self._keep(param, home)
             param.grad = home
 
@@ -77,15 +80,24 @@ class Homes:
                 del homes[key]
         homes[key] = (weakref.ref(param, forget), home, _kind(home, param))
 
+    def give_returned(self, pairs):
+        """Gives parameters gradients that a call returns as well, each a tensor of its own."""
+        give(pairs)
+        for param, grad in pairs:
+            self._returned[id(param)] = grad
+
     def bring(self, torch, params):
         """At the end of a run of a capture: what it made for those that have homes is copied there,
-        without what autograd knows of it (create_graph), which would live as long as the homes."""
+        without what autograd knows of it (create_graph), which would live as long as the homes. The homes, by the id
+        of what the run made."""
         away = [(p, home) for p, home in ((p, self.of(p)) for p in params)
                 if home is not None and p.grad is not home and _is_made(torch, p.grad)]
+        brought = {id(p.grad): home for p, home in away}
         if away:
             with torch.no_grad():
                 torch._foreach_copy_([home for _, home in away], [p.grad for p, _ in away])
         give(away)
+        return brought
 
 
 def _kind(home, param):

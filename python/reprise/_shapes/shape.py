@@ -7,7 +7,7 @@ from .. import _C
 from .._base import records, torch_private
 from .._base.tree import assembled, holds_objects, is_leaf, unflatten
 from .._capture.record import is_alone
-from .._grad.gradients import give, set_aside
+from .._grad.gradients import give, homes, set_aside, to_give
 from .._reads.draws import draw_into, given_again
 from .assigned import Assigned
 
@@ -75,6 +75,8 @@ class Shape:
         self.lead = 0  # bytes at the start of the pool that it leaves alone
         self.stale = 0  # graphs of its key before it, whose memory was freed
         self.given = ()  # (parameter, gradient or None): what each replay leaves behind
+        self.returned = ()  # (parameter, number): whose gradients are leaves of the result
+        self._leaves = work.leaves
         self.left = ()   # (gradient, address): where the given ones lie as long as nobody moves them
         self.used = ()   # (parameter, address of its gradient) where the graph uses that
 
@@ -145,7 +147,10 @@ class Shape:
     def replay(self, tensors, state=None, others=()):
         """The result for these tensors, which fit the key; state: as for enqueue; others: arguments of the
         call that are no tensors. With Given in it Parts stay until these are filled in."""
-        made = unflatten(self.spec, self.leaves(tensors, self.enqueue(tensors, state)))
+        leaves = self.leaves(tensors, self.enqueue(tensors, state))
+        if self.returned:
+            homes.give_returned([(param, leaves[number]) for param, number in self.returned])
+        made = unflatten(self.spec, leaves)
         if self.effects is not None:
             made = self.effects.deliver(made, others)
         return assembled(made) if self.has_objects and not self.has_given else made
@@ -171,7 +176,7 @@ class Shape:
         them: None where a call takes more than that. ways: the index or name of each argument that is no
         tensor; tensor_ways: of each that is one."""
         if self.sets() is None or self.cpu is not None or self.seat is not None or self.lines or self.spares or (
-                self.assigned or (self.drawn is not None and self.drawn.borrows)):
+                self.returned or self.assigned or (self.drawn is not None and self.drawn.borrows)):
             return None
         results = self.results if self.effects is None else list(map(self.effects.told, self.results))
         if any(r[0] not in ("output", "value", "again", "argument") for r in results):
@@ -197,7 +202,7 @@ class Shape:
         """Can the fast path replay calls with these tensors by Python, as one that hands over its arguments in
         their order?"""
         follows = self.scalars is None or (self.cpu is not None and self.cpu.places)
-        slow = self.lines or self.spares or self.has_given or self.assigned
+        slow = self.lines or self.spares or self.has_given or self.returned or self.assigned
         is_sure = self.effects is None or self.effects.is_sure()
         return is_sure and self.seat is None and not slow and (
             bool(follows)) and self.takes_in_order(tensors, self.cpu)
@@ -205,6 +210,17 @@ class Shape:
     def takes_in_order(self, tensors, cpu):
         """Does it take these tensors alone, but for the one that comes from the CPU? cpu: a Program, or None."""
         return len(tensors) == sum(len(e.members) for e in self.extents) - (cpu is not None and cpu.room > 0)
+
+    def keep_gradients(self, params):
+        """What its calls leave in .grad of these parameters, behind the record: what that left there. A gradient that is
+        a leaf of the result too is that leaf in each call, as the program may change it."""
+        there = {id(leaf): k for ref, k in reversed(self._leaves) if (leaf := ref()) is not None}
+        at = [None if p.grad is None else there.get(id(p.grad)) for p in params]
+        at = [k if k is not None and self.results[k][0] == "output" else None for k in at]
+        self._leaves = ()
+        self.returned = tuple((p, k) for p, k in zip(params, at) if k is not None)
+        self.given = to_give(self.torch, [p for p, k in zip(params, at) if k is None], self.graph)
+        self.left = tuple((g, g.data_ptr()) for _, g in self.given if g is not None)
 
     def has_its_scalars(self):
         """Are hyperparameters such as it was captured for?"""
