@@ -107,7 +107,7 @@ class Rehearsed(unittest.TestCase):
         with mock.patch.object(graphed, "Work", Work), \
                 mock.patch.object(body, "homes", types.SimpleNamespace(
                     of=lambda p: Gradient() if p is there else None,
-                    bring=lambda torch, params: brought.append(params))):
+                    bring=lambda torch, params: brought.append(params) or {})):
             for params in ([none], [none, there]):
                 fn._rehearse(Before(Gradients(params), NoEffects()), None, into, [], [], flatten(())[1], None,
                              [])

@@ -54,6 +54,7 @@ class Replayed(Shape):
 
     def __init__(self, *uses):
         self.graph, self.given, self.stale = types.SimpleNamespace(names=names(*uses)), (), False
+        self._leaves, self.results, self.torch = (), (), types.SimpleNamespace(strided="strided")
 
     def replay(self, tensors):
         assert not self.stale

@@ -44,6 +44,7 @@ class Shape:
     turns = None  # a lock, held from where the seat is taken until the graph is enqueued
     cpu = None  # what its calls do on the CPU ahead of the launch (_call/cpu_values.py)
 
+    returned = ()  # (parameter, number): whose gradients are leaves of the result
     spares = ()  # parameters whose gradients other graphs of its callable leave, and it does not
     assigns = ()  # places that its calls change: (owner, key) each
     assigned = Assigned(())  # those that other calls change, and that it reads
@@ -75,7 +76,6 @@ class Shape:
         self.lead = 0  # bytes at the start of the pool that it leaves alone
         self.stale = 0  # graphs of its key before it, whose memory was freed
         self.given = ()  # (parameter, gradient or None): what each replay leaves behind
-        self.returned = ()  # (parameter, number): whose gradients are leaves of the result
         self._leaves = work.leaves
         self.left = ()   # (gradient, address): where the given ones lie as long as nobody moves them
         self.used = ()   # (parameter, address of its gradient) where the graph uses that
