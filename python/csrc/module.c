@@ -425,6 +425,8 @@ static PyMethodDef methods[] = {
      "there is none."},
     {"forget_switch", rpp_forget_switch, METH_NOARGS, "Forgets the switch that came last."},
     {"learn_order", rpp_learn_order, METH_O, "Is the order of back ends found in the context?"},
+    {"ask_global", rpp_ask_global, METH_VARARGS,
+     "ask_global(dict of a module, name): each call looks what is there."},
     {"ask_switches", rpp_ask_switches, METH_O, "Functions that each call asks beside."},
     {"ask_modes", rpp_ask_modes, METH_O,
      "The switch that was learned last is how many modes are on a stack: tells which."},

@@ -20,6 +20,10 @@ static struct {
     const char *context; /* PyTorch's, which lives as long as it */
     size_t order_at, order_words;
     PyObject *asked; /* a tuple of functions */
+    size_t globals;
+    struct {
+        PyObject *names, *name; /* a module's dict, and a key in it */
+    } global[RPP_MOST_GLOBALS];
     PyObject *modes; /* what tells which modes are on the stacks */
 } state;
 
@@ -48,6 +52,11 @@ PyObject *rpp_learn_context(PyObject *module, PyObject *args)
     void *found = library ? dlsym(library, "_ZN2at13globalContextEv") : NULL;
     memcpy(&find, &found, sizeof found);
     state.count = state.order_words = 0;
+    while (state.globals) {
+        state.globals--;
+        Py_CLEAR(state.global[state.globals].names);
+        Py_CLEAR(state.global[state.globals].name);
+    }
     Py_CLEAR(state.asked);
     Py_CLEAR(state.modes);
     state.context = found ? find() : NULL;
@@ -134,6 +143,27 @@ PyObject *rpp_ask_switches(PyObject *module, PyObject *functions)
     return Py_NewRef(Py_None);
 }
 
+/* ask_global(dict of a module, name): what it has there is a switch. */
+PyObject *rpp_ask_global(PyObject *module, PyObject *args)
+{
+    rpp_assert_gil();
+    (void)module;
+    PyObject *names, *name;
+    if (!PyArg_ParseTuple(args, "O!U", &PyDict_Type, &names, &name))
+        return NULL;
+    if (state.globals == RPP_MOST_GLOBALS)
+        return PyErr_Format(PyExc_RuntimeError, "more than %d globals", RPP_MOST_GLOBALS);
+    state.global[state.globals].names = Py_NewRef(names);
+    state.global[state.globals++].name = Py_NewRef(name);
+    return Py_NewRef(Py_None);
+}
+
+/* Borrowed; NULL: it is not there. */
+static PyObject *global_now(size_t i)
+{
+    return PyDict_GetItem(state.global[i].names, state.global[i].name);
+}
+
 static PyObject *answers_now(PyObject *asked)
 {
     PyObject *answers = PyTuple_New(asked ? PyTuple_Size(asked) : 0);
@@ -198,6 +228,10 @@ int rpp_switches_note(struct rpp_switches *switches)
     switches->count = state.count;
     for (size_t i = 0; i < state.count; i++)
         switches->values[i] = value_of(i);
+    for (size_t i = 0; i < state.globals; i++) {
+        Py_XDECREF(switches->globals[i]);
+        switches->globals[i] = Py_XNewRef(global_now(i));
+    }
     if (state.order_words)
         memcpy(switches->order, state.context + state.order_at, 4 * state.order_words);
     if (!any_modes(switches))
@@ -214,6 +248,9 @@ bool rpp_switches_hold(const struct rpp_switches *switches)
     for (size_t i = 0; i < state.count; i++)
         if (value_of(i) != switches->values[i])
             return false;
+    for (size_t i = 0; i < state.globals; i++)
+        if (global_now(i) != switches->globals[i])
+            return false;
     if (state.order_words &&
         memcmp(switches->order, state.context + state.order_at, 4 * state.order_words) != 0)
         return false;
@@ -226,7 +263,11 @@ void rpp_switches_drop(struct rpp_switches *switches)
 {
     rpp_assert_gil();
     PyObject *answers = switches->answers, *modes = switches->modes;
+    PyObject *globals[RPP_MOST_GLOBALS];
+    memcpy(globals, switches->globals, sizeof globals);
     *switches = (struct rpp_switches){0};
+    for (size_t i = 0; i < RPP_MOST_GLOBALS; i++)
+        Py_XDECREF(globals[i]);
     Py_XDECREF(answers);
     Py_XDECREF(modes);
 }

@@ -4,7 +4,8 @@
  * are on its stacks, which every operator goes by. Asked in each call: through the functions of
  * PyTorch that Python's own answer comes from, found by their names, 2 ns each. _reads/switches.py
  * says which, compares the answers with Python's, and names what has to be asked through Python
- * instead. Which modes are on a stack is asked through Python where there are any.
+ * instead. Which modes are on a stack is asked through Python where there are any. Some switches
+ * are globals of Python modules, which are looked up.
  *
  * Guarded by the GIL.
  */
@@ -13,7 +14,7 @@
 
 #include "base/python.h"
 
-enum { RPP_MOST_SWITCHES = 48, RPP_ORDER_WORDS = 8 };
+enum { RPP_MOST_SWITCHES = 48, RPP_ORDER_WORDS = 8, RPP_MOST_GLOBALS = 4 };
 
 struct rpp_switches {
     size_t count; /* of the values; another one: they are older than what was learned */
@@ -21,6 +22,7 @@ struct rpp_switches {
     int32_t order[RPP_ORDER_WORDS];
     PyObject *answers; /* of what Python is asked; NULL: nothing was noted */
     PyObject *modes;   /* which are on the stacks; NULL: none */
+    PyObject *globals[RPP_MOST_GLOBALS]; /* of PyTorch's modules; NULL: it is not there */
 };
 
 /* Notes how all stand; -1 with an exception set. The switches are zeroed or dropped before. */
@@ -36,5 +38,6 @@ PyObject *rpp_forget_switch(PyObject *module, PyObject *unused);
 PyObject *rpp_learn_order(PyObject *module, PyObject *order);
 PyObject *rpp_ask_switches(PyObject *module, PyObject *functions);
 PyObject *rpp_ask_modes(PyObject *module, PyObject *function);
+PyObject *rpp_ask_global(PyObject *module, PyObject *args);
 
 #endif

@@ -49,9 +49,15 @@ _COMPILERS = ("torch._functorch.", "torch._inductor.", "torch._dynamo.")  # modu
 _PRECISION = "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE"
 # Of autocast on the CPU, which programs ask for on their way to the device's, by functions of torch; free functions
 # of a kind of device, 0.
+_AUTOCAST_TYPE = ("_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", 1, 0, 1, True)  # of the device's
 _CPU_AUTOCAST = (("is_autocast_enabled", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", 0, 0, 1, True),
                  ("get_autocast_dtype", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", 0, 0, 1, True))
+_FAST_PATH = "_is_fastpath_enabled"
 _DTYPE = "_ZN3c1031get_default_dtype_as_scalartypeEv"
+# Of the precision that PyTorch goes by: back end, operations, the numbers of these, and whether Python is asked where
+# the library says something else.
+_PRECISIONS_OF = (("cuda", "conv", 1, 1, True), ("cuda", "rnn", 1, 2, True), ("cuda", "matmul", 1, 3, True),
+                  ("generic", "all", 0, 0, False), ("cuda", "all", 1, 0, False), ("mkldnn", "matmul", 2, 3, False))
 # Only for keys: what these say is in others that each call asks for. They raise where the older and
 # the newer way to set TF32 were mixed.
 _SLOW = ("_get_cublas_allow_tf32", "_get_cudnn_allow_tf32", "_get_float32_matmul_precision",
@@ -97,11 +103,20 @@ class Switches:
             elif name.startswith("_len"):
                 self.asked.append(self._modes)
         precision = native(torch, "_get_fp32_precision_getter")
-        for operation, number in (("conv", 1), ("rnn", 2), ("matmul", 3)) if precision else ():
-            self._learn_precision(lambda operation=operation: precision("cuda", operation),
-                                  path_of(torch, _CPU), number)
+        for backend, operation, *numbers, asks in _PRECISIONS_OF if precision else ():
+            self._learn_precision(_guarded(lambda named=(backend, operation): precision(*named)), path_of(torch, _CPU),
+                                  numbers, asks)
         self._ask(lambda: _number_of(torch, torch.get_default_dtype()), path_of(torch, _C10),
                   (_DTYPE, 0, 0, 1), True)
+        if hasattr(torch, "get_autocast_dtype"):
+            def cast():
+                return _number_of(torch, torch.get_autocast_dtype("cuda"))
+            self.getters.append(cast)
+            self._ask(cast, path_of(torch, _CPU), _AUTOCAST_TYPE, True)
+        fast_path = getattr(getattr(torch.backends, "mha", None), "__dict__", None)
+        if fast_path is not None and _FAST_PATH in fast_path:  # of attention
+            self.getters.append(lambda: fast_path.get(_FAST_PATH))
+            _C.ask_global(fast_path, _FAST_PATH)
         for name, *question in _CPU_AUTOCAST:
             self._learn_autocast(getattr(torch, name, None), name, path_of(torch, _CPU), question)
         order = native(torch, "_get_sdp_priority_order")
@@ -109,15 +124,16 @@ class Switches:
             self.asked.append(order)
         _C.ask_switches(tuple(self.asked))
 
-    def _learn_precision(self, get, library, number):
+    def _learn_precision(self, get, library, numbers, asks):
         self.getters.append(get)
-        said = _C.learn_switch(library, _PRECISION, 1, number, 1)
+        said = _C.learn_switch(library, _PRECISION, *numbers, 1)
         if said is not None and said < len(_PRECISIONS) and _PRECISIONS[said] == get():
             self.found += 1
             return
         if said is not None:
             _C.forget_switch()
-        self.asked.append(get)
+        if asks:
+            self.asked.append(get)
 
     def _learn_autocast(self, ask, name, library, question):
         """What the library does not say as Python does is left to callables that ask for it."""
