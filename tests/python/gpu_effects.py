@@ -1425,6 +1425,25 @@ class Further(unittest.TestCase):
         self.assertEqual(len(made.shapes()), shapes + 1)
         return self.looks - before
 
+    def test_a_call_that_sets_and_raises(self):
+        """Behind one of another size that was captured."""
+        held = types.SimpleNamespace(last=None)
+
+        def fn(x):
+            held.last = x.shape[0]
+            if held.last > 2:
+                raise ValueError("too large")
+            return x * 2
+        made = reprise.graphed(fn, strict=True)
+        for rows in (2, 3, 2, 3, 2):
+            x = torch.ones(rows, 4, device="cuda")
+            if rows == 3:
+                with self.assertRaisesRegex(ValueError, "too large"):
+                    made(x)
+            else:
+                self.assertTrue(torch.equal(made(x), x * 2))
+                self.assertEqual(held.last, rows)
+
     def test_further_shapes_take_what_the_first_one_found(self):
         made = reprise.graphed(self.net, strict=True)
         x = torch.randn(1, 16, device="cuda")

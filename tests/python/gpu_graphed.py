@@ -20,6 +20,7 @@ import reprise
 from reprise import _C
 from reprise._base import torch_private
 from reprise._call import watch
+from reprise._capture import stack
 from training_steps import mlp, need_transformers, whole_step
 from unseen import Unseen
 
@@ -175,6 +176,16 @@ class Inference(unittest.TestCase):
                     got = made(x)
                     self.assertTrue(torch.equal(got, x + 1))
                     self.assertTrue(got.is_inference())
+
+    def test_a_first_capture_in_inference_mode(self):
+        """What cleans stacks is made once in a process."""
+        net, x = torch.nn.Linear(8, 8).cuda(), torch.randn(4, 8, device="cuda")
+        with mock.patch.dict(stack._leaves, clear=True):
+            for inference in (True, False):
+                made = reprise.graphed(net, strict=True)
+                for _ in range(3):
+                    with torch.inference_mode(inference):
+                        self.assertTrue(torch.equal(made(x), net(x)))
 
     @needs.fast_path
     def test_views_of_one_storage_take_the_fast_path(self):

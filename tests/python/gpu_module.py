@@ -199,6 +199,17 @@ class OthersInMemory(unittest.TestCase):
             net = Net(diagonal(1.0), is_buffer)
             self.check(net, 9, change)
 
+    def test_a_frozen_module_of_torchscript(self):
+        """It has no attribute `training`."""
+        frozen = torch.jit.freeze(torch.jit.script(torch.nn.Linear(8, 8).cuda().eval()))
+        x = torch.randn(4, 8, device="cuda")
+        for fn in (frozen, torch.nn.Sequential(frozen), lambda x: frozen(x) + 1):
+            made = reprise.graphed(fn, strict=True)
+            with torch.no_grad():
+                for _ in range(4):
+                    self.assertTrue(torch.equal(made(x), fn(x)))
+            self.assertEqual([s["replays"] for s in reprise.graphed_of(made).shapes()], [3])
+
     def test_a_lazy_module(self):
         net = torch.nn.Sequential(torch.nn.LazyLinear(8), torch.nn.ReLU(), torch.nn.LazyLinear(4)).cuda()
         made, x = reprise.graphed(net), torch.randn(4, 8, device="cuda")

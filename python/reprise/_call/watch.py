@@ -187,7 +187,10 @@ class Watch:
         return tuple((self.address(tensor), tensor.shape, tensor.stride()) for tensor in self.tensors)
 
     def modes(self):
-        return tuple(map(_training, self.modules))
+        try:
+            return tuple(map(_training, self.modules))
+        except AttributeError:  # torch.jit.freeze() leaves them none
+            return tuple(getattr(module, "training", None) for module in self.modules)
 
     def trains(self):
         """Does any parameter want a gradient?"""

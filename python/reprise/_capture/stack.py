@@ -20,7 +20,8 @@ _leaves: dict[object, tuple] = {}  # of each device: a leaf, and a gradient for 
 def prepare(torch, device):
     """Makes what cannot be made during a capture."""
     if device not in _leaves:
-        _leaves[device] = tuple(torch.empty(1, device=device) for _ in range(2))
+        with torch.inference_mode(False):  # for calls in other modes too
+            _leaves[device] = tuple(torch.empty(1, device=device) for _ in range(2))
 
 
 def clean(torch, device):

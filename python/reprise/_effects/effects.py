@@ -504,8 +504,8 @@ class Effects:
 
     def _is_grown(self, change):
         """Was the same added by two attempts, to a list or a counter that no argument holds?"""
-        known, found = self.known.get(str(change.path)), self.found[str(change.path)]
-        if known is None or type(change.slot) in (Filled, UnreadSlot) or change.slot.path.root() in self._roots:
+        known, found = self.known.get(str(change.path)), self.found.get(str(change.path))
+        if known is None or found is None or type(change.slot) in (Filled, UnreadSlot) or change.slot.path.root() in self._roots:
             return False
         if type(change.slot) is not Tail:
             return known != found and found[2] is not None and known[2] == found[2]
