@@ -7,6 +7,7 @@ arguments for it. What fn reads keeps still for three calls, or else the kind sa
 
 import abc
 import argparse
+import asyncio
 import builtins
 import collections
 import collections.abc
@@ -22,11 +23,13 @@ import enum
 import functools
 import gc
 import importlib
+import importlib.util
 import inspect
 import io
 import itertools
 import json
 import logging
+import multiprocessing
 import multiprocessing.sharedctypes
 import operator
 import os
@@ -55,10 +58,13 @@ VARIABLE = contextvars.ContextVar("scale", default=1.0)
 settings = types.ModuleType("settings")
 
 
-def kind(refused=None, grad=False, leaps=3, since=(2, 9)):
+def kind(refused=None, grad=False, leaps=3, since=(2, 9), needs=None):
     """refused: what the warning says; None: calls are right, and at least half of them replays.
-    leaps: for how many calls the value keeps still. since: the first PyTorch that can do it in a capture."""
+    leaps: for how many calls the value keeps still. since: the first PyTorch that can do it in a capture. needs: a
+    module without which there is no such kind."""
     def add(make):
+        if needs is not None and importlib.util.find_spec(needs.partition(".")[0]) is None:
+            return make
         make.refused, make.grad, make.leaps, make.since = refused, grad, leaps, since
         KINDS[make.__name__] = make
         return make
@@ -1050,6 +1056,130 @@ def event_of_threading():
 
 
 @kind()
+def event_of_asyncio():
+    n, event, queued = net(), asyncio.Event(), asyncio.Queue()
+
+    def change(i):
+        (event.set if i // 3 == 1 else event.clear)()
+        if i == 6:
+            queued.put_nowait(i)
+    return lambda x: n(x) * (2.0 if event.is_set() else 1.0) * (1 + queued.qsize()), change
+
+
+@kind()
+def event_of_processes():
+    n, event = net(), multiprocessing.Event()
+
+    def change(i):
+        (event.set if i // 3 == 1 else event.clear)()
+    return lambda x: n(x) * (2.0 if event.is_set() else 1.0), change
+
+
+@kind()
+def bytes_in_memory():
+    n, held = net(), io.BytesIO(b"\1")
+
+    def change(i):
+        held.seek(0)
+        held.write(bytes((int(2 * values(i)),)))
+    return lambda x: n(x) * held.getvalue()[0], change
+
+
+@kind(needs="PIL.Image")
+def image_that_is_replaced():
+    import numpy as np
+    from PIL import Image
+    n = net()
+
+    def fn(x):
+        return n(x) * torch.frombuffer(bytearray(np.array(n.image).tobytes()), dtype=torch.uint8).cuda().float().mean()
+    return fn, lambda i: setattr(n, "image", Image.new("L", (2, 2), int(10 * values(i))) if i % 3 == 0 else n.image)
+
+
+@kind(needs="regex")
+def pattern_of_an_extension():
+    import regex
+    n, held = net(), types.SimpleNamespace()
+    patterns = [regex.compile("a"), regex.compile("b")]
+
+    def fn(x, pattern):
+        return n(x) * (2.0 if pattern.match("a") else 1.0) * (3.0 if held.pattern.match("b") else 1.0)
+
+    def change(i):
+        held.pattern = patterns[i // 3 == 1]
+        return (patterns[i // 3 != 1],)
+    return fn, change
+
+
+@kind()
+def set_that_is_an_argument():
+    n, stops = net(), {3, 5}
+
+    def change(i):
+        (stops.add if i // 3 == 1 else stops.discard)(7)
+        return (stops,)
+    return lambda x, stops: n(x) * len(stops) * (2.0 if 7 in stops else 1.0), change
+
+
+@kind()
+def argument_that_raises_where_it_is_asked_for_more():
+    class Keyed(dict):
+        def __getattr__(self, name):
+            return self[name]  # KeyError
+    n = net()
+    return lambda x, held: n(x) * held.scale, lambda i: (Keyed(scale=values(i)),)
+
+
+@kind()
+def classes_that_raise_where_they_are_asked_for_more():
+    class Asked(type):
+        def __getattr__(cls, name):
+            raise RuntimeError(name)
+
+    class Held(metaclass=Asked):
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+    n, held = net(), Held()
+    held.scale = 1.0
+    return lambda x: n(x) * held.scale, lambda i: setattr(held, "scale", values(i))
+
+
+@kind()
+def interpreter_of_a_traced_module():
+    made = torch.fx.symbolic_trace(net())
+
+    def change(i):
+        if i % 3 == 0:
+            getattr(made, "0").weight = Parameter(torch.full((SIZE, SIZE), values(i), device="cuda"))
+    return torch.fx.Interpreter(made).run, change
+
+
+@kind()
+def type_that_autocast_casts_to():
+    n = net()
+
+    def fn(x):
+        with torch.autocast("cuda"):
+            return n(x).float()
+    return fn, lambda i: torch.set_autocast_dtype("cuda", torch.bfloat16 if i // 3 == 1 else torch.float16)
+
+
+@kind()
+def fast_path_of_attention():
+    n, mha = net(), torch.backends.mha
+    return (lambda x: n(x) * (2.0 if mha.get_fastpath_enabled() else 1.0)), lambda i: mha.set_fastpath_enabled(i // 3 != 1)
+
+
+@kind()
+def precision_of_products():
+    n = net()
+
+    def fn(x):
+        return n(x) * {"highest": 1.0, "high": 2.0, "medium": 3.0}[torch.get_float32_matmul_precision()]
+    return fn, lambda i: torch.set_float32_matmul_precision(("high", "medium", "highest")[i // 3])
+
+
+@kind()
 def lock_that_is_held():
     n, lock = net(), threading.Lock()
 
@@ -1975,6 +2105,16 @@ def level_of_a_logger_above():
     def fn(x):
         return n(x) * (2.0 if adapter.isEnabledFor(logging.DEBUG) else 1.0)
     return fn, lambda i: above.setLevel(logging.DEBUG if values(i) > 1 else logging.INFO)
+
+
+@kind()
+def a_logger_that_is_found_by_its_name():
+    n = net()
+
+    def fn(x):
+        log = logging.getLogger("reprise.found.frozen")
+        return n(x) * (2.0 if log.isEnabledFor(logging.DEBUG) else 1.0) * log.getEffectiveLevel()
+    return fn, lambda i: logging.getLogger("reprise.found").setLevel(logging.DEBUG if values(i) > 1 else logging.INFO)
 
 
 @kind()

@@ -128,7 +128,7 @@ class Keys(unittest.TestCase):
             self.key(3)
 
     def test_what_has_no_hash_is_refused(self):
-        with self.assertRaisesRegex(graphed.Uncapturable, "cannot be hashed"):
+        with self.assertRaisesRegex(graphed.Uncapturable, "a bytearray, whose changes would go unseen"):
             self.key(bytearray(b"x"))
 
 

@@ -939,7 +939,8 @@ class Graphed:
         values = tuple(values)
         device = self._device(tensors)
         overlap = self._aliasing(tensors) if len(tensors) > 1 else None
-        others = [leaf for leaf in leaves if not is_plain(leaf) and not getattr(leaf, "is_cuda", False)]
+        others = [leaf for leaf in leaves if not is_plain(leaf) and not (
+            isinstance(leaf, self._torch.Tensor) and leaf.is_cuda)]
         same = firsts_of([*tensors, *others])
         if same is not None:
             overlap = (overlap, *same)
@@ -950,11 +951,7 @@ class Graphed:
             raise NewValues(why)
         key = (family, self._numbers.values(family, values), modes)
         self._check_asked(leaves, tensors)
-        try:
-            return tensors, (key, self._pattern(key))
-        except TypeError:
-            raise Uncapturable("an argument that is no tensor cannot be hashed, so that a change "
-                               "of it would go unseen") from None
+        return tensors, (key, self._pattern(key))
 
     def _own_among(self, leaves):
         """(number, id) of each leaf that is a tensor which the callable reads beside its arguments."""
@@ -1040,8 +1037,11 @@ class Graphed:
     def _object(self, leaf):
         """What a call depends on of an argument that is an object, and (tensor, places) of each tensor that
         it brings."""
+        if type(leaf) is set and all(map(is_plain, leaf)):
+            return frozenset(map(plain_token, leaf)), ()
         if type(leaf).__hash__ is None and type(leaf).__module__ == "builtins":
-            return leaf, ()  # cannot be hashed, and is refused for that
+            raise Uncapturable(f"an argument is a {type(leaf).__name__}, whose changes would go unseen. Pass a list, a dict "
+                               "or a tuple of what is in it")
         try:
             return self._reads.argument(leaf)
         except Unreadable as why:

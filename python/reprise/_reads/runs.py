@@ -13,6 +13,7 @@ not told: that would take as long again as the compiler does.
 import builtins
 import contextlib
 import inspect
+import logging
 import os
 import sys
 import threading
@@ -50,6 +51,7 @@ _MEASURES = frozenset((  # functions that tell how much memory there is
     "memory_summary", "mem_get_info", "get_memory_info", "device_memory_used", "memory_usage"))
 _MEASURED_IN = frozenset(("torch.cuda", "torch.cuda.memory", "torch.accelerator", "torch.accelerator.memory"))
 _STREAMS = "torch.cuda.streams"
+_LOGS = frozenset(("isEnabledFor", "getEffectiveLevel", "hasHandlers"))  # of Python's loggers, which many share
 _CAPTURING = ("is_current_stream_capturing", "torch.cuda.graphs")
 _BACKWARD = ("_engine_run_backward", "torch.autograd.graph")  # which each backward pass goes through
 # Functions of Python's library that hand work to other threads, or wait for them: their work is in no capture.
@@ -57,7 +59,7 @@ _THREADS = {"start": "threading", "join": "threading", "wait": "threading", "put
             "submit": "concurrent.futures.thread"}
 _OF_GRADIENTS = tuple(os.path.join("torch", *names) for names in (
     ("optim", ""), ("nn", "utils", ""), ("nn", "modules", "module.py"), ("amp", "")))  # files, or folders of them
-_OF_STATES = _SEEDS | _LOOKS | _MEASURES | frozenset(_THREADS) | {"__eq__", _CAPTURING[0], _BACKWARD[0]}
+_OF_STATES = _SEEDS | _LOOKS | _MEASURES | frozenset(_THREADS) | _LOGS | {"__eq__", _CAPTURING[0], _BACKWARD[0]}
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
 _WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | _LOOKS | _LOOKING | _SETTING | _MEASURES | frozenset((
@@ -198,6 +200,7 @@ class Executed(set):
             None: runs do not tell.
         loose: Code that is no function's, as eval executes it, with its globals where those are a module's.
         made: The names that they made; ID, where a capture's asked for that of an argument; GRADIENT.
+        loggers: Those of Python's that they asked whether they log, by name.
         stored: The names by which code that ran sets attributes and globals.
         read: The names by which it reads them.
         untold: Places of code that reads by names that nobody tells of.
@@ -207,13 +210,14 @@ class Executed(set):
         super().__init__(*places)
         self.asked = set() if hasattr(sys, "monitoring") else None
         self.loose = {}
+        self.loggers = {}
         self.made = set()
         self.stored, self.read, self.untold = set(), set(), set()
 
     @property
     def size(self):
         """Another number wherever there is more."""
-        return len(self) + len(self.made) + self.size_untold
+        return len(self) + len(self.made) + len(self.loggers) + self.size_untold
 
     @property
     def size_untold(self):
@@ -238,6 +242,7 @@ class Executed(set):
         self.update(other)
         self.asked = None if other.asked is None else set(other.asked)
         self.loose.update(other.loose)
+        self.loggers.update(other.loggers)
         for mine, its in ((self.made, other.made), (self.stored, other.stored), (self.read, other.read),
                           (self.untold, other.untold)):
             mine |= its
@@ -504,12 +509,14 @@ class Run:
             raise refused
 
     def told_of_streams(self, code, frame):
-        """Is this code of PyTorch's that compares streams, or tells whether one captures? Then what it is called for
-        counts, on the run's thread."""
+        """Is this code of PyTorch's that compares streams, or tells whether one captures, or a logger's that tells
+        whether it logs? Then what it is called for counts, on the run's thread."""
         if _is_of_streams(code):
             tell = self._compares_streams
         elif _asks_for_capture(code, frame):
             tell = self._asks_for_capture
+        elif code.co_name in _LOGS and frame.f_globals.get("__name__") == "logging":
+            tell = self._asks_logger
         else:
             return False
         if threading.get_ident() == self.thread:
@@ -536,6 +543,12 @@ class Run:
         line = _program_line(_caller(frame))
         if line is not None and not any(folder in line.file for folder in _OF_LIBRARIES):
             self.capturing = line
+
+    def _asks_logger(self, frame):
+        """A logger is asked whether it logs, wherever code has it from."""
+        logger = frame.f_locals.get("self")
+        if isinstance(logger, logging.Logger) and _program_line(_caller(frame)) is not None:
+            self.executed.loggers[logger.name] = logger
 
     def seeded(self, found, frame, state):
         """A function of PyTorch's is called that seeds, sets a state, or tells of one, or one of Python's that hands work

@@ -64,8 +64,12 @@ _OPEN_TYPES = (types.SimpleNamespace, collections.UserDict, collections.UserList
                weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 # Of these modules of Python's objects are looked through whole: what they hold is the program's.
 _OPEN_MODULES = frozenset(("threading", "queue", "configparser", "string", "multiprocessing.sharedctypes",
-                           "concurrent.futures._base"))
+                           "concurrent.futures._base", "asyncio.locks", "asyncio.queues",
+                           "multiprocessing.synchronize"))
 _OPEN_PACKAGES = ("torch.distributions.", "torch.utils.data.")  # likewise, with what they inherit
+_ASKED_IN_C = ("__array__", "__array_interface__", "__dlpack__")  # by NumPy and PyTorch, of what becomes an array
+_OF_C = frozenset((types.MethodDescriptorType, types.WrapperDescriptorType))  # what a class of C has
+_INTERPRETERS = "torch.fx.interpreter"  # whose objects go through a module of the program's
 _MOCKS = "unittest.mock"  # whose objects answer to every name, so that they pass for iterators
 _LOCKS = (type(threading.Lock()),)
 _OF_PARTIAL = ("func", "args", "keywords")
@@ -177,7 +181,7 @@ class Walk(_C.Walk):
         self.iterators = []     # (iterator, path)
         self.obstacles = []     # sentences
         self.cautions = []
-        self.names = {"forward"} if names is None else set(names)
+        self.names = {"forward", *_ASKED_IN_C} if names is None else set(names)
         self.stored = set()     # attributes and globals that code sets
         self.looked = set()     # those, and closed variables, that it reads for more than to set them anew
         self._setters = set()   # names in classes that were met: to set these executes code
@@ -208,6 +212,7 @@ class Walk(_C.Walk):
         self._scripted = False  # were modules of TorchScript met?
         self._functional = None  # the scope of torch.nn.functional, once a layer of PyTorch's was met
         self._news = News()
+        self._extensions = {}   # by id of a class: has it parts in C that hold what Python cannot look at?
         self._loose = set()     # of Executed.loose what was looked at
         self.compares = False   # does code ask of objects whether they are the same one?
         self._goes_through = False  # does code go through all that objects have, as by vars()?
@@ -255,6 +260,8 @@ class Walk(_C.Walk):
             self._called(current_stream, "torch.cuda.current_stream()")
         self.names.update(made)
         self._maybe.update(made)
+        for name, logger in getattr(self.executed, "loggers", {}).items():
+            self.put(logger, f"logging.getLogger({name!r})")
         for code, names in getattr(self.executed, "loose", {}).items():
             if code not in self._loose:
                 self._loose.add(code)
@@ -1280,7 +1287,9 @@ class Walk(_C.Walk):
 
     def _object_token(self, value, path):
         kind = type(value)
-        if hasattr(kind, "__next__") and hasattr(kind, "__iter__") and kind.__module__ != _MOCKS:
+        if isinstance(value, io.BytesIO):
+            return self._mapped(value, path)
+        if _has(kind, "__next__") and _has(kind, "__iter__") and kind.__module__ != _MOCKS:
             return self._iterator(value, path)
         if _is_array(value):
             return self._array(value, path)
@@ -1292,8 +1301,11 @@ class Walk(_C.Walk):
             return self._buffer(value)
         if _is_of_ctypes(kind):
             return self._ctypes(value, path)
-        if isinstance(value, (io.StringIO, io.BytesIO)) or kind.__module__ == "mmap":
+        if isinstance(value, io.StringIO) or kind.__module__ == "mmap":
             return self._mapped(value, path)
+        if kind.__module__ == "_multiprocessing" and kind.__name__ == "SemLock":  # of events that processes share
+            self.look_at(CALL, value._get_value, (value._get_value(),))
+            return Same(value)
         if kind.__module__ == "numpy" and hasattr(value, "tobytes"):
             found = value.tobytes()
             if hasattr(value, "setfield"):  # a record, whose fields may be set
@@ -1309,14 +1321,26 @@ class Walk(_C.Walk):
             return Same(value)
         names = _dict_of(value)
         foreign = is_foreign_module(kind.__module__) and not isinstance(value, _OPEN_TYPES) and (
-            kind.__name__ != "Namespace") and not _is_open(kind)
+            kind.__name__ != "Namespace") and not _is_open(kind) and kind.__module__ != _INTERPRETERS
         if isinstance(value, _LOCKS):
             self._follow(Walk._lock, value, path)
             return Same(value)
         if foreign:
             return self._foreign_object(value, names, path)
+        is_of_extension = self._is_of_extension(kind)
+        if names is None and is_of_extension and _compares(kind):
+            return value
         self._follow(Walk._object_reads, value, path)
+        if is_of_extension:  # that holds what nobody can look at
+            return Same(value)
         return (Same(kind),)
+
+    def _is_of_extension(self, kind):
+        found = self._extensions.get(id(kind))
+        if found is None:
+            found = self._extensions[id(kind)] = not issubclass(kind, _OPEN_TYPES) and any(
+                map(_is_of_extension, kind.__mro__[:-1]))
+        return found
 
     def _error(self, error, path):
         self._scope(error, error.__dict__, path + ".", "instance", is_open=True)
@@ -1329,7 +1353,7 @@ class Walk(_C.Walk):
 
     def _foreign_object(self, value, names, path):
         """Of an object of Python's or PyTorch's, numbers and tensors; of a wrapper what it wraps."""
-        if hasattr(value, "__wrapped__"):
+        if _has(type(value), "__wrapped__") or (type(names) is dict and "__wrapped__" in names):
             self._follow(Walk.put, value.__wrapped__, path)
         if type(names) is dict and type(value).__module__.startswith("numpy") and "pyfunc" in names:  # of vectorize
             self._follow(Walk.put, names["pyfunc"], path)
@@ -1347,7 +1371,10 @@ class Walk(_C.Walk):
         if type(names) is dict and (isinstance(value, _OPEN_TYPES) or _is_open(type(value))):
             self._items(names, path)
             return
-        if type(names) is dict and _OF_PYDANTIC in getattr(type(value), "__slots__", ()):  # code in Rust goes through it
+        if type(names) is dict and "module" in names and any(
+                _module_of(one) == _INTERPRETERS for one in type(value).__mro__):
+            self._follow(Walk.put, names["module"], f"{path}.module")
+        if type(names) is dict and _has(type(value), _OF_PYDANTIC):  # code in Rust goes through it
             self._items(names, path)
         self._scope(value, names if type(names) is dict else None, path + ".", "instance", is_open=True,
                     inherits=True)
@@ -1361,7 +1388,7 @@ class Walk(_C.Walk):
     # ---- Attributes by name ----
 
     def _has_slots(self, kind):
-        return hasattr(kind, "__slots__")
+        return _has(kind, "__slots__")
 
     def _ask(self, scope):
         """Looks at what an object does not have in a dict."""
@@ -1574,6 +1601,23 @@ def _called_by_others(kind, names):
     foreign = [one for one in kind.__mro__[1:-1] if is_foreign_module(_module_of(one))]
     return {name for name, held in names.items() if not name.startswith("__") and any(name in vars(one) for one in foreign)
             and isinstance(held, (types.FunctionType, classmethod, staticmethod, property))}
+
+
+def _has(kind, name):
+    """Has a class this, itself or by its bases? No code of a metaclass runs for it."""
+    return any(name in one.__dict__ for one in type.__dict__["__mro__"].__get__(kind))
+
+
+def _is_of_extension(kind):
+    """Is it a class of C, whose objects hold what Python can't look at?"""
+    names = kind.__dict__
+    return "__slots__" not in names and _OF_C.intersection(map(type, names.values())) and types.FunctionType not in map(
+        type, names.values())
+
+
+def _compares(kind):
+    """Has it values, which are equal where what they say is?"""
+    return kind.__hash__ not in (None, object.__hash__)
 
 
 def _dict_of(value):
