@@ -51,6 +51,7 @@ from torch.nn import Parameter
 KINDS = {}
 SIZE = 16
 SCALE = 1.0
+LATEST = None
 FLAGS = {"scale": 1.0, "deep": {"list": [1.0, 2.0]}}
 COUNT = itertools.count()  # for names that are used once
 LOCAL = threading.local()
@@ -2369,6 +2370,52 @@ def a_file_that_is_written():
         log.write("called")
         return n(x)
     return fn, lambda i: None
+
+
+@kind(refused=r"answers a future, which somebody waits for \(at .*frozen_kinds.py|`futures\[0\]` .*was new at each")
+def a_future_that_is_answered():
+    n, loop = net(), asyncio.new_event_loop()
+
+    def fn(x, futures):
+        y = n(x)
+        futures[0].set_result(y)
+        return y
+    return fn, lambda i: ([loop.create_future()],)
+
+
+@kind(refused=r"hands work to another thread, or waits for one \(at .*frozen_kinds.py")
+def work_for_an_event_loop():
+    n, loop, done = net(), asyncio.new_event_loop(), []
+
+    def fn(x):
+        y = n(x)
+        loop.call_soon(done.append, y)
+        return y
+    return fn, lambda i: None
+
+
+@kind(refused=r"sets globals by names that nobody tells of \(at .*frozen_kinds.py")
+def a_global_that_is_set_by_a_made_name():
+    n = net()
+
+    def fn(x):
+        globals()["LATEST"] = n(x)
+        return LATEST * 2
+    return fn, lambda i: None
+
+
+@kind(refused=r"writes to a file or reads from one \(at .*frozen_kinds.py")
+def weights_that_are_loaded_in_the_call():
+    n, held = net(), io.BytesIO()
+
+    def fn(x):
+        return n(x) * torch.load(held)
+
+    def change(i):
+        held.seek(0)
+        torch.save(values(i), held)
+        held.seek(0)
+    return fn, change
 
 
 @kind(refused=r"calls os.stat \(at .*frozen_kinds.py")

@@ -37,9 +37,23 @@ _TIMES = frozenset(("time", "time_ns", "perf_counter", "perf_counter_ns", "monot
                     "process_time", "process_time_ns", "thread_time", "localtime", "gmtime"))
 _IO = {"print": "prints", "input": "reads from the terminal", "open": "opens a file"}
 _FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines", "readinto", "send",
-                           "sendall", "recv"))
-_SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink",
-                     "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access"))
+                           "sendall", "recv", "sendto", "sendmsg", "recv_into", "recvfrom", "recvmsg"))
+_SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink", "replace", "truncate",
+                     "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access", "kill", "posix_spawn"))
+# Functions of C that work on files: by name, the modules that have them; and methods, the modules of their classes.
+_DUMPS = {"dump": ("_pickle", "marshal"), "load": ("_pickle", "marshal"), "fromfile": ("numpy",),
+          "serialize_file": ("safetensors._safetensors_rust",)}
+_DUMPERS = {"writerow": ("_csv",), "writerows": ("_csv",), "dump": ("_pickle",), "load": ("_pickle",),
+            "tofile": ("numpy", "array"), "execute": ("sqlite3",), "executemany": ("sqlite3",),
+            "executescript": ("sqlite3",), "commit": ("sqlite3",)}
+# Those of PyTorch, NumPy and Python's library that do.
+_NPY = ("numpy.lib._npyio_impl", "numpy.lib.npyio")
+_SAVERS = {"save": ("torch.serialization", "torch.jit._serialization", *_NPY), "savez": _NPY, "savez_compressed": _NPY,
+           "savetxt": _NPY, "loadtxt": _NPY, "genfromtxt": _NPY,
+           "load": ("torch.serialization", "torch.jit._serialization", *_NPY),
+           "safe_open": ("builtins", "safetensors")}  # a class
+_PROCESSES = {"fork_exec": "starts a process"}
+_ANSWERS = frozenset(("set_result", "set_exception", "cancel"))  # of a future that others wait for
 _SEEDS = frozenset(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"))
 # torch.get_rng_state is none: Megatron's trackers compare with it that a draw on the GPU left the CPU's alone.
 _LOOKS = frozenset(("initial_seed",))  # functions that tell of a generator's state
@@ -56,24 +70,34 @@ _CAPTURING = ("is_current_stream_capturing", "torch.cuda.graphs")
 _BACKWARD = ("_engine_run_backward", "torch.autograd.graph")  # which each backward pass goes through
 # Functions of Python's library that hand work to other threads, or wait for them: their work is in no capture.
 _THREADS = {"start": "threading", "join": "threading", "wait": "threading", "put": "queue",
-            "submit": "concurrent.futures.thread"}
+            "submit": "concurrent.futures.thread", "run_coroutine_threadsafe": "asyncio.tasks", **dict.fromkeys((
+                "call_soon", "call_soon_threadsafe", "call_later", "call_at", "create_task", "run_in_executor"),
+                "asyncio.base_events")}
 _OF_GRADIENTS = tuple(os.path.join("torch", *names) for names in (
     ("optim", ""), ("nn", "utils", ""), ("nn", "modules", "module.py"), ("amp", "")))  # files, or folders of them
-_OF_STATES = _SEEDS | _LOOKS | _MEASURES | frozenset(_THREADS) | _LOGS | {"__eq__", _CAPTURING[0], _BACKWARD[0]}
+_OF_STATES = frozenset().union(_SEEDS, _LOOKS, _MEASURES, _THREADS, _LOGS, _SAVERS, _ANSWERS, (
+    "__eq__", _CAPTURING[0], _BACKWARD[0]))
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
-_WORDS = _TIMES | frozenset(_IO) | _FILE_METHODS | _SYSTEM | _SEEDS | _LOOKS | _LOOKING | _SETTING | _MEASURES | frozenset((
-    "isenabled", "next", "random", "getrandbits", "seed", "now", "utcnow", "today"))
+_WORDS = frozenset().union(
+    _TIMES, _IO, _FILE_METHODS, _SYSTEM, _DUMPS, _DUMPERS, _PROCESSES, _ANSWERS, _SEEDS, _LOOKS, _LOOKING, _SETTING, _MEASURES,
+    ("isenabled", "next", "globals", "setattr", "delattr", "safe_open", "random", "getrandbits", "seed", "now", "utcnow",
+     "today"))
 _NUMPYS = ("numpy.random.mtrand", "numpy.random._generator")
 _SEEDED = ("seeds PyTorch's random numbers", "seed")
 _LOOKED = ("looks at the state of PyTorch's random numbers", "state")
 _MEASURED = ("asks how much memory there is", "state")
 _HANDED = ("hands work to another thread, or waits for one", "thread")
+_ANSWERED = ("answers a future, which somebody waits for", "answer")
+_FILED = ("writes to a file or reads from one", "io")
+_NAMED = ("sets globals by names that nobody tells of", "names")
 _COMPARED = ("asks whether the current stream is the one that it is", "state")
 _FORKED = ("draws random numbers on the CPU within torch.random.fork_rng", "random")
 _KEEP_OUT = ("torch._compile", "torch._dynamo.")
 _SEEDED_IN = frozenset(("torch.random", "torch.cuda.random"))
 _OF_LIBRARIES = ("site-packages", "dist-packages")
+_GLOBALS = (globals, setattr, delattr)  # by which code sets globals without their names
+_ABSENT = object()
 _warned: set[tuple] = set()  # lines
 _monitored: dict[int, list] = {}  # by thread, of each run that it is in: (pauses, goes on)
 _asking: dict[int, list] = {}     # likewise, of those in which functions stand for getattr and hasattr
@@ -84,6 +108,8 @@ _MENDS = {
     "iterator": "Take from it before the call, and pass what it gave",
     "time": "Look at the time outside of the call",
     "io": "Do that outside of the call",
+    "answer": "Answer it behind the call",
+    "names": "Name them in the code, or keep them in a dict or an object",
     "thread": "Do that work on this thread, or outside of the call",
 }
 
@@ -124,6 +150,10 @@ def effect_of(function, first=None, iterators=()):
         return f"asks for the time, time.{name}", "time"
     if module == "gc" and name == "isenabled":  # captures are taken without collections
         return "asks whether garbage is collected, gc.isenabled", "state"
+    if module in _DUMPS.get(name, ()):
+        return _FILED
+    if name in _PROCESSES:
+        return _PROCESSES[name], "io"
     if module in ("posix", "nt") and name in _SYSTEM:
         return f"calls os.{name}", "random" if "random" in name else "io"
     if owner is None and type(function) is types.MethodDescriptorType:
@@ -143,7 +173,13 @@ def _effect_of_method(name, owner):
     if kind.__module__ == "datetime" and name in ("now", "utcnow", "today"):
         return f"asks for the time, {kind.__name__}.{name}", "time"
     if above & {"_io", "io", "_socket"} and name in _FILE_METHODS:
-        return "writes to a file or reads from one", "io"
+        return _FILED
+    if not above.isdisjoint(_DUMPERS.get(name, ())):
+        return _FILED
+    if name in _ANSWERS and kind.__name__ in ("Future", "Task") and (above & {"_asyncio", "torch._C"}):
+        return _ANSWERED
+    if name in _THREADS and any(module.startswith("uvloop") for module in above):
+        return _HANDED
     return None
 
 
@@ -163,6 +199,10 @@ def _effect_of_library(name, module):
     """Of a function in Python, of PyTorch's own or of Python's library."""
     if _THREADS.get(name, "") == module:
         return _HANDED
+    if module in _SAVERS.get(name, ()):
+        return _FILED
+    if name in _ANSWERS and module == "torch.futures":
+        return _ANSWERED
     if name in _MEASURES:
         return _MEASURED if module in _MEASURED_IN else None
     if module not in _SEEDED_IN:
@@ -340,6 +380,7 @@ class Run:
         self.given = frozenset()  # ids of what stands in for arguments
         self._pass = None  # the number of a backward pass that is the run's
         self._end = self._put_back = None
+        self._globals = {}  # by id: those of a module that code asks for whole, what they were, and the line
 
     def __enter__(self):
         self._numpy, self._mark = _numpy_state(), generators.mark(_numpys())
@@ -428,6 +469,23 @@ class Run:
             if before is not None and _position(iterator) != before:
                 self._happened(f"moves the iterator `{path}` on", "iterator")
 
+        for names, before, line in self._globals.values():
+            self._compare_globals(names, before, line)
+
+    def _compare_globals(self, names, before, line):
+        """Did the run set some that no code says the names of? Then they are put back, but behind an eager call."""
+        changed = {name for name in (*names, *before) if names.get(name, _ABSENT) is not before.get(name, _ABSENT)}
+        changed -= self.executed.stored
+        if not changed:
+            return
+        self.unseen.append(describe(*_NAMED, line))
+        self._noted(*_NAMED, line)
+        for name in changed if self.refuses else ():
+            if name in before:
+                names[name] = before[name]
+            else:
+                del names[name]
+
     def _has_drawn_numpys(self):
         """Where the run imported the generator nobody knows. Behind an eager run a capture will."""
         if self._numpy is None:
@@ -488,6 +546,9 @@ class Run:
                 self.seeded(found, frame, first)
             if not hasattr(function, "__self__") or isinstance(function, types.MethodType):
                 return
+        if any(function is one for one in _GLOBALS):
+            self._asks_for_globals(frame.f_globals if function is _GLOBALS[0] else first, frame)
+            return
         found = effect_of(function, first, self.iterators)
         if found is None:
             return
@@ -498,6 +559,11 @@ class Run:
         if refused is not None:
             refused.is_draw, refused.is_print = is_draw(function), function is print
             raise refused
+
+    def _asks_for_globals(self, module, frame):
+        names = vars(module) if isinstance(module, types.ModuleType) else module
+        if type(names) is dict and id(names) not in self._globals:
+            self._globals[id(names)] = (names, dict(names), _program_line(frame))
 
     def called_behind(self, function, first, frame):
         """Likewise on a thread of autograd's, in a backward pass. Where that may be another thread's, nothing is
@@ -607,7 +673,7 @@ def _is_harmless(kind, is_called):
     objects one? Those that stand for others may, and methods that are called as they are."""
     if not is_called:
         return kind.__module__ not in _NUMPYS
-    if kind in _IN_C or (hasattr(kind, "__self__") and kind is not super):
+    if kind in _IN_C or _effect_of_library(kind.__name__, kind.__module__) is not None or (hasattr(kind, "__self__") and kind is not super):
         return False
     module = getattr(sys.modules.get("torch.nn"), "Module", None)
     if kind.__getattribute__ is object.__getattribute__ and getattr(kind, "__getattr__", None) in (
