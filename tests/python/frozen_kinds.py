@@ -1093,7 +1093,7 @@ def image_that_is_replaced():
     n = net()
 
     def fn(x):
-        return n(x) * torch.frombuffer(bytearray(np.array(n.image).tobytes()), dtype=torch.uint8).cuda().float().mean()
+        return n(x) * torch.from_numpy(np.array(n.image)).cuda().float().mean()
     return fn, lambda i: setattr(n, "image", Image.new("L", (2, 2), int(10 * values(i))) if i % 3 == 0 else n.image)
 
 
@@ -1140,9 +1140,20 @@ def classes_that_raise_where_they_are_asked_for_more():
     class Held(metaclass=Asked):
         def __getattr__(self, name):
             raise RuntimeError(name)
-    n, held = net(), Held()
+    class Slotted(Held):
+        __slots__ = ("scale",)
+
+    class Bare(metaclass=Asked):
+        __slots__ = ("scale",)
+
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+    n, held, bare = net(), Slotted(), Bare()
     held.scale = 1.0
-    return lambda x: n(x) * held.scale, lambda i: setattr(held, "scale", values(i))
+
+    def change(i):
+        bare.scale = held.scale = values(i)
+    return lambda x: n(x) * held.scale * bare.scale, change
 
 
 @kind()
@@ -2114,7 +2125,7 @@ def a_logger_that_is_found_by_its_name():
 
     def fn(x):
         log = logging.getLogger("reprise.found.frozen")
-        return n(x) * (2.0 if log.isEnabledFor(logging.DEBUG) else 1.0) * log.getEffectiveLevel()
+        return n(x) * (3.0 if log.isEnabledFor(logging.DEBUG) else 1.0) * log.getEffectiveLevel()
     return fn, lambda i: logging.getLogger("reprise.found").setLevel(logging.DEBUG if values(i) > 1 else logging.INFO)
 
 
