@@ -1183,7 +1183,7 @@ def fast_path_of_attention():
 
 
 @kind()
-def precision_of_products():
+def precision_of_products_by_name():
     n = net()
 
     def fn(x):

@@ -6,6 +6,8 @@ It lies in the object's dict, and goes with the object. A copy or a pickle of th
 
 import types
 
+from .._base.objects import dict_of
+
 _NAME = "_reprise_methods"  # in an object's dict
 
 
@@ -25,7 +27,7 @@ class _Methods(dict):
 def method_of(declared, owner, make):
     """Of a Graphed that a class has, the method of one of its objects. make(method): another Graphed with its options.
     An object without a dict is an argument of the call."""
-    names = getattr(owner, "__dict__", None)
+    names = dict_of(owner)
     if isinstance(owner, type) or type(names) is not dict:
         return types.MethodType(declared, owner)
     methods = names.get(_NAME)

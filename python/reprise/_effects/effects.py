@@ -29,6 +29,7 @@ import sys
 import types
 
 from .. import _C
+from .._base.objects import dict_of
 from .._base.tree import flatten, unflatten
 from .assignments import MOST_NAMED, Assignments, Constant, Same, kind_of
 from .containers import Containers, Filled, Within
@@ -413,7 +414,7 @@ class Effects:
             self._parts = {id(record.owner) for record in self.records
                            if record.path and record.path.root() in self._roots}
         return not is_plain(value) and not isinstance(value, self.torch.Tensor) and (
-            id(value) in self._parts or id(getattr(value, "__dict__", None)) in self._parts)
+            id(value) in self._parts or id(dict_of(value)) in self._parts)
 
     def _slot_for(self, slot):
         """The slot where calls find it: one of an object among the arguments is in that of each call. None: it

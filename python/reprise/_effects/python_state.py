@@ -26,6 +26,7 @@ from .. import _C
 from .._base import generators
 from .._base.constants import is_class
 from .._base.memos import entries_of, take_out
+from .._base.objects import dict_of
 from .._capture import trackers
 from .growth import Tail, tail_of
 
@@ -90,7 +91,7 @@ def _closed_over(function):
 
 
 def _same_attributes(one, other, depth):
-    one, other = getattr(one, "__dict__", {}), getattr(other, "__dict__", {})
+    one, other = dict_of(one) or {}, dict_of(other) or {}
     return one.keys() == other.keys() and all(same(one[k], other[k], depth - 1) for k in one)
 
 
@@ -286,7 +287,7 @@ def _step(value, form, name):
         function = getattr(value, "__wrapped__", value) if not isinstance(value, types.FunctionType) else value
         free = function.__code__.co_freevars
         return function.__closure__[free.index(name)].cell_contents if name in free else function.__globals__[name]
-    attributes = getattr(value, "__dict__", {})
+    attributes = dict_of(value) or {}
     if name in attributes:
         return attributes[name]
     for part in ("_modules", "_parameters", "_buffers"):

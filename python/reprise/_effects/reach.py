@@ -29,6 +29,7 @@ from contextvars import ContextVar
 from .. import _C
 from .._base.constants import VIEWS
 from .._base.memos import MEMO_TYPE, kept_by
+from .._base.objects import dict_of
 from .._base.torch_private import GRADIENT_HOOKS
 from .._reads.code import once_for_code
 from . import schedules
@@ -267,7 +268,7 @@ class Reach(_C.Reach):
                 self._ahead.append((value, Path(path, "[", i)))
 
     def _object(self, value, path):
-        attributes = getattr(value, "__dict__", None)
+        attributes = dict_of(value)
         if self._schedule is not None and isinstance(value, self._schedule):
             self.schedules.append((value, path))
             self.functions = self.objects = None  # the next capture looks for them again

@@ -18,6 +18,7 @@ import sys
 import threading
 
 from .._base.lines import Frame, is_ours
+from .._base.objects import dict_of
 from .._reads.code import once_for_code
 from .python_state import Path
 
@@ -163,7 +164,7 @@ class _Rest:
         """An attribute of what was taken before: one that it holds, or a method."""
         if owner is _UNKNOWN or "__getattribute__" in {n for one in type(owner).__mro__[:-1] for n in vars(one)}:
             return False
-        held = getattr(owner, "__dict__", {})
+        held = dict_of(owner) or {}
         if name in held and name != "step" and not hasattr(getattr(type(owner), name, None), "__set__"):
             self.value = held[name]
         else:

@@ -36,6 +36,7 @@ from .._base import torch_private
 from .._base.constants import VIEWS, WRITTEN, is_class, is_plain, is_plain_type
 from .._base.interrupts import let_through
 from .._base.memos import MEMO_TYPE, kept_by
+from .._base.objects import dict_of, has
 from .._capture import trackers
 from . import switches
 from .closed import is_closed, running
@@ -300,7 +301,7 @@ class Walk(_C.Walk):
         for scope in list(self._scopes) if self._goes_through else ():
             names = scope.names
             if type(names) is dict and id(names) not in self._gone_through and (
-                    scope.is_open and names is getattr(scope.object, "__dict__", None)):
+                    scope.is_open and names is dict_of(scope.object)):
                 self._gone_through.add(id(names))
                 self._items(names, scope.path.rstrip("."))
         self._drain()
@@ -1289,7 +1290,7 @@ class Walk(_C.Walk):
         kind = type(value)
         if isinstance(value, io.BytesIO):
             return self._mapped(value, path)
-        if _has(kind, "__next__") and _has(kind, "__iter__") and kind.__module__ != _MOCKS:
+        if has(kind, "__next__") and has(kind, "__iter__") and kind.__module__ != _MOCKS:
             return self._iterator(value, path)
         if _is_array(value):
             return self._array(value, path)
@@ -1319,7 +1320,7 @@ class Walk(_C.Walk):
         if isinstance(value, threading.local):
             self._scopes.append(_Scope(value, None, path + ".", BY_VALUE))
             return Same(value)
-        names = _dict_of(value)
+        names = dict_of(value)
         foreign = is_foreign_module(kind.__module__) and not isinstance(value, _OPEN_TYPES) and (
             kind.__name__ != "Namespace") and not _is_open(kind) and kind.__module__ != _INTERPRETERS
         if isinstance(value, _LOCKS):
@@ -1353,7 +1354,7 @@ class Walk(_C.Walk):
 
     def _foreign_object(self, value, names, path):
         """Of an object of Python's or PyTorch's, numbers and tensors; of a wrapper what it wraps."""
-        if _has(type(value), "__wrapped__") or (type(names) is dict and "__wrapped__" in names):
+        if has(type(value), "__wrapped__") or (type(names) is dict and "__wrapped__" in names):
             self._follow(Walk.put, value.__wrapped__, path)
         if type(names) is dict and type(value).__module__.startswith("numpy") and "pyfunc" in names:  # of vectorize
             self._follow(Walk.put, names["pyfunc"], path)
@@ -1366,7 +1367,7 @@ class Walk(_C.Walk):
         self._news.locks.append((lock, path))
 
     def _object_reads(self, value, path):
-        names = _dict_of(value)
+        names = dict_of(value)
         self._kind_of(value, path)
         if type(names) is dict and (isinstance(value, _OPEN_TYPES) or _is_open(type(value))):
             self._items(names, path)
@@ -1374,21 +1375,21 @@ class Walk(_C.Walk):
         if type(names) is dict and "module" in names and any(
                 _module_of(one) == _INTERPRETERS for one in type(value).__mro__):
             self._follow(Walk.put, names["module"], f"{path}.module")
-        if type(names) is dict and _has(type(value), _OF_PYDANTIC):  # code in Rust goes through it
+        if type(names) is dict and has(type(value), _OF_PYDANTIC):  # code in Rust goes through it
             self._items(names, path)
         self._scope(value, names if type(names) is dict else None, path + ".", "instance", is_open=True,
                     inherits=True)
 
     def _more(self, value, path):
         """Attributes of a container's subclass."""
-        if type(value) not in _BARE and type(getattr(value, "__dict__", None)) is dict and (
+        if type(value) not in _BARE and type(dict_of(value)) is dict and (
                 not is_foreign_module(type(value).__module__)):
             self._follow(Walk._object_reads, value, path)
 
     # ---- Attributes by name ----
 
     def _has_slots(self, kind):
-        return _has(kind, "__slots__")
+        return has(kind, "__slots__")
 
     def _ask(self, scope):
         """Looks at what an object does not have in a dict."""
@@ -1603,11 +1604,6 @@ def _called_by_others(kind, names):
             and isinstance(held, (types.FunctionType, classmethod, staticmethod, property))}
 
 
-def _has(kind, name):
-    """Has a class this, itself or by its bases? No code of a metaclass runs for it."""
-    return any(name in one.__dict__ for one in type.__dict__["__mro__"].__get__(kind))
-
-
 def _is_of_extension(kind):
     """Is it a class of C, whose objects hold what Python can't look at?"""
     names = kind.__dict__
@@ -1618,14 +1614,6 @@ def _is_of_extension(kind):
 def _compares(kind):
     """Has it values, which are equal where what they say is?"""
     return kind.__hash__ not in (None, object.__hash__)
-
-
-def _dict_of(value):
-    """An object's attributes, without code of the program's; None: it has no dict."""
-    try:
-        return object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
 
 
 def _is_class_of_torch(kinds):
@@ -1720,7 +1708,7 @@ class _Weakly:
 
     def _has(self, name):
         """Has it the attribute itself? No code of the program's runs for it."""
-        names = getattr(self._reference(), "__dict__", None)
+        names = dict_of(self._reference())
         return type(names) is dict and name in names
 
 
