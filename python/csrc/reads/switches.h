@@ -20,8 +20,8 @@ struct rpp_switches {
     size_t count; /* of the values; another one: they are older than what was learned */
     uint64_t values[RPP_MOST_SWITCHES];
     int32_t order[RPP_ORDER_WORDS];
-    PyObject *answers; /* of what Python is asked; NULL: nothing was noted */
-    PyObject *modes;   /* which are on the stacks; NULL: none */
+    PyObject *answers;                   /* of what Python is asked; NULL: nothing was noted */
+    PyObject *modes;                     /* which are on the stacks; NULL: none */
     PyObject *globals[RPP_MOST_GLOBALS]; /* of PyTorch's modules; NULL: it is not there */
 };
 

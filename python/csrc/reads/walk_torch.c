@@ -69,7 +69,8 @@ PyObject *rpp_walk_kind_of(PyObject *self, PyObject *args)
     PyObject *object, *path;
     if (!PyArg_ParseTuple(args, "OU", &object, &path))
         return NULL;
-    PyObject *names = PyObject_GenericGetAttr(object, says.dict); /* without code of the program's */
+    PyObject *names =
+        PyObject_GenericGetAttr(object, says.dict); /* without code of the program's */
     if (!names && !PyErr_ExceptionMatches(PyExc_AttributeError))
         return NULL;
     PyErr_Clear();
