@@ -34,12 +34,14 @@ STREAM = "the current stream"  # likewise: it compares that with another one
 _TOOL = "reprise"
 _FREE_TOOLS = (4, 3)
 _TIMES = frozenset(("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns",
-                    "process_time", "process_time_ns", "thread_time", "localtime", "gmtime"))
+                    "process_time", "process_time_ns", "thread_time", "thread_time_ns", "localtime", "gmtime", "ctime",
+                    "asctime", "strftime", "clock_gettime", "clock_gettime_ns"))
 _IO = {"print": "prints", "input": "reads from the terminal", "open": "opens a file"}
 _FILE_METHODS = frozenset(("write", "writelines", "read", "readline", "readlines", "readinto", "send",
                            "sendall", "recv", "sendto", "sendmsg", "recv_into", "recvfrom", "recvmsg"))
 _SYSTEM = frozenset(("write", "read", "open", "urandom", "getrandom", "system", "remove", "unlink", "replace", "truncate",
-                     "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access", "kill", "posix_spawn"))
+                     "rename", "mkdir", "rmdir", "stat", "lstat", "listdir", "scandir", "access", "kill", "posix_spawn",
+                     "times"))
 # Functions of C that work on files: by name, the modules that have them; and methods, the modules of their classes.
 _DUMPS = {"dump": ("_pickle", "marshal"), "load": ("_pickle", "marshal"), "fromfile": ("numpy",),
           "serialize_file": ("safetensors._safetensors_rust",)}
@@ -52,7 +54,9 @@ _SAVERS = {"save": ("torch.serialization", "torch.jit._serialization", *_NPY), "
            "savetxt": _NPY, "loadtxt": _NPY, "genfromtxt": _NPY,
            "load": ("torch.serialization", "torch.jit._serialization", *_NPY),
            "safe_open": ("builtins", "safetensors")}  # a class
-_PROCESSES = {"fork_exec": "starts a process"}
+_OF_SYSTEM = {"fork_exec": ("starts a process", "io"), "getrusage": ("asks for the time, resource.getrusage", "time"),
+              "generate_time_safe": ("draws a number from the time, uuid.uuid1", "time")}
+_QUEUE = ("_queue", frozenset(("get_nowait", "put_nowait", "qsize")))  # in C, with methods that are rare elsewhere
 _ANSWERS = frozenset(("set_result", "set_exception", "cancel"))  # of a future that others wait for
 _SEEDS = frozenset(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"))
 # torch.get_rng_state is none: Megatron's trackers compare with it that a draw on the GPU left the CPU's alone.
@@ -80,7 +84,7 @@ _OF_STATES = frozenset().union(_SEEDS, _LOOKS, _MEASURES, _THREADS, _LOGS, _SAVE
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
 _WORDS = frozenset().union(
-    _TIMES, _IO, _FILE_METHODS, _SYSTEM, _DUMPS, _DUMPERS, _PROCESSES, _ANSWERS, _SEEDS, _LOOKS, _LOOKING, _SETTING, _MEASURES,
+    _TIMES, _IO, _FILE_METHODS, _SYSTEM, _DUMPS, _DUMPERS, _OF_SYSTEM, _QUEUE[1], _ANSWERS, _SEEDS, _LOOKS, _LOOKING, _SETTING, _MEASURES,
     ("isenabled", "next", "globals", "setattr", "delattr", "safe_open", "random", "getrandbits", "seed", "now", "utcnow",
      "today"))
 _NUMPYS = ("numpy.random.mtrand", "numpy.random._generator")
@@ -152,8 +156,8 @@ def effect_of(function, first=None, iterators=()):
         return "asks whether garbage is collected, gc.isenabled", "state"
     if module in _DUMPS.get(name, ()):
         return _FILED
-    if name in _PROCESSES:
-        return _PROCESSES[name], "io"
+    if name in _OF_SYSTEM:
+        return _OF_SYSTEM[name]
     if module in ("posix", "nt") and name in _SYSTEM:
         return f"calls os.{name}", "random" if "random" in name else "io"
     if owner is None and type(function) is types.MethodDescriptorType:
@@ -178,6 +182,8 @@ def _effect_of_method(name, owner):
         return _FILED
     if name in _ANSWERS and kind.__name__ in ("Future", "Task") and (above & {"_asyncio", "torch._C"}):
         return _ANSWERED
+    if _QUEUE[0] in above and name in _QUEUE[1]:
+        return _HANDED
     if name in _THREADS and any(module.startswith("uvloop") for module in above):
         return _HANDED
     return None
