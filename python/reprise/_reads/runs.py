@@ -567,9 +567,9 @@ class Run:
             raise refused
 
     def _asks_for_globals(self, module, frame):
-        names = vars(module) if isinstance(module, types.ModuleType) else module
-        if type(names) is dict and id(names) not in self._globals:
-            self._globals[id(names)] = (names, dict(names), _program_line(frame))
+        names, line = vars(module) if isinstance(module, types.ModuleType) else module, _program_line(frame)
+        if line is not None and type(names) is dict and id(names) not in self._globals:  # compilers set some, too
+            self._globals[id(names)] = (names, dict(names), line)
 
     def called_behind(self, function, first, frame):
         """Likewise on a thread of autograd's, in a backward pass. Where that may be another thread's, nothing is
