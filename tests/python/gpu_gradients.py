@@ -568,8 +568,11 @@ class Batched(unittest.TestCase):
         for _ in range(4):
             x = torch.randn(2, 3, device="cuda", requires_grad=True)
             many, wanted = torch.randn(5, 2, 2, device="cuda"), (x, net[0].weight)
-            got, want = (torch.autograd.grad(call(x), wanted, many, is_grads_batched=True) for call in (made, net))
-            torch.testing.assert_close(got, want)
+            for graph in (False, True):
+                got, want = (torch.autograd.grad(call(x), wanted, many, is_grads_batched=True, create_graph=graph)
+                             for call in (made, net))
+                torch.testing.assert_close(got, want)
+                self.assertEqual([g.requires_grad for g in got], [graph] * 2)
             got, want = (torch.autograd.functional.jacobian(call, x.detach(), vectorize=True) for call in (made, net))
             torch.testing.assert_close(got, want)
             torch.testing.assert_close(torch.autograd.grad(made(x).sum(), x), torch.autograd.grad(net(x).sum(), x))

@@ -982,6 +982,15 @@ class Trained(unittest.TestCase):
         call, _ = self.follow(lambda held, x: self.step(held.net, x), 1, lambda net: types.SimpleNamespace(net=net))
         self.assertGreaterEqual(sum(shape["replays"] for shape in call.shapes()), 6)
 
+    def test_what_leads_to_one(self):
+        holds = types.SimpleNamespace
+        for given, find in ((lambda net: holds(inner=holds(net=net)), lambda held: held.inner.net),
+                            (lambda net: holds(nets=[net]), lambda held: held.nets[0]),
+                            (lambda net: holds(nets={"one": net}), lambda held: held.nets["one"]),
+                            (lambda net: holds(call=net.forward), lambda held: held.call)):
+            call, _ = self.follow(lambda held, x, find=find: self.step(find(held), x), 1, given)
+            self.assertGreaterEqual(sum(shape["replays"] for shape in call.shapes()), 6)
+
     def test_too_many(self):
         _, said = self.follow(self.step, 6)
         self.assertIn("too many such objects", said)

@@ -35,13 +35,13 @@ class Again:
             made = flatten(self.call(tensors))[0]
         return [x for x in made if isinstance(x, torch.Tensor) and x.requires_grad]
 
-    def gradients(self, tensors, params, incoming):
-        """The gradients of the call, with a graph."""
+    def gradients(self, tensors, params, incoming, has_graph=True):
+        """The gradients of the call. has_graph: may somebody go back through them?"""
         torch = self.torch
         with torch.enable_grad(), self.buffers_kept():
             results = self.results(tensors)
             wanted = [t for t in (*tensors, *params) if t.requires_grad]
-            found = iter(torch.autograd.grad(results, wanted, incoming, create_graph=True, allow_unused=True))
+            found = iter(torch.autograd.grad(results, wanted, incoming, create_graph=has_graph, allow_unused=True))
         return [next(found) if t.requires_grad else None for t in (*tensors, *params)]
 
     @contextlib.contextmanager

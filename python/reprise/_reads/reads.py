@@ -19,6 +19,7 @@ import weakref
 from .. import _C
 from .._base.constants import is_plain
 from .._base.interrupts import Interrupts
+from .._base.objects import dict_of
 from .._base.tree import flatten
 from .._base.warn import warn
 from . import alike, asks, switches
@@ -31,6 +32,8 @@ from .runs import GRADIENT, Effect, Executed, Run, current_stream, place_of
 from .values import Unreadable, Values
 from .walk import BASES, OF_CLASSES, TENSOR, Same
 
+MOST_STEPS = 4        # from an object among the arguments to a module that it leads to
+MOST_SEARCHED = 256   # objects on the way to such modules
 MOST_STATES = 1024   # that are told apart; of more the one that was not met for longest is forgotten
 _found: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()  # Reads by the id of a callable
 
@@ -479,14 +482,13 @@ class Reads:
         return any(not isinstance(value, self.torch.optim.Optimizer) for value in self._arguments.adopted())
 
     def trained(self, value):
-        """The parameters of a module among the arguments, or of one that an object there has, where backward passes of the
-        callable's, or code of PyTorch's, may work on their gradients. None of what is the callable's own by now."""
+        """The parameters of a module among the arguments, or of those that an object there leads to, where backward passes
+        of the callable's, or code of PyTorch's, may work on their gradients. None of what is the callable's own by now."""
         if self.values.walk is None or self.values.walk.names.isdisjoint(("backward", GRADIENT)) or any(
                 value is other for other in self._arguments.adopted()):
             return []
         kind = self.torch.nn.Module
-        modules = [one for one in (value, *getattr(value, "__dict__", {}).values()) if isinstance(one, kind)]
-        return [p for one in modules for p in kind.parameters(one) if p.requires_grad]
+        return [p for one in _modules_in(self.torch, value) for p in kind.parameters(one) if p.requires_grad]
 
     def leaves(self):
         """Those of tensors() that may have gradients."""
@@ -496,6 +498,30 @@ class Reads:
         """What there is to compare by `differences`."""
         walk = self.values.walk
         return (list(walk.tokens), walk.paths) if walk is not None else ([], [])
+
+
+def _modules_in(torch, value):
+    """The modules that attributes, containers and methods lead to from an object, a few steps away."""
+    found, ahead, seen = [], [(value, 0)], set()
+    while ahead and len(seen) < MOST_SEARCHED:
+        one, steps = ahead.pop()
+        if id(one) in seen or is_plain(one) or isinstance(one, torch.Tensor):
+            continue
+        seen.add(id(one))
+        if isinstance(one, torch.nn.Module):
+            found.append(one)
+        elif steps < MOST_STEPS:
+            ahead += [(part, steps + 1) for part in _parts_of(one)]
+    return found
+
+
+def _parts_of(value):
+    if isinstance(value, types.MethodType):
+        return (value.__self__,)
+    if type(value) in (list, tuple):
+        return value[:MOST_SEARCHED]
+    names = value if type(value) is dict else dict_of(value)
+    return tuple(names.values()) if type(names) is dict and not isinstance(value, types.ModuleType) else ()
 
 
 def _place(value, place, found):

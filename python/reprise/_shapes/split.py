@@ -669,7 +669,8 @@ def _by_batches(ctx, grads):
         raise RuntimeError(f"'{split.pool.name}': gradients of many incoming ones at once (is_grads_batched, vectorize=True) "
                            "need its arguments as they were, and no random numbers. Keep them until the backward pass, or "
                            "call the callable itself there")
-    found = split.again.gradients(tensors, split.all_params(), [g for g, d in zip(incoming, split.differentiable) if d])
+    found = split.again.gradients(tensors, split.all_params(), [g for g, d in zip(incoming, split.differentiable) if d],
+                                  has_graph=split.torch.is_grad_enabled())
     return [grad for grad, wants in zip(found, (*split.plan.wants, *[True] * len(found))) if wants]
 
 
