@@ -774,6 +774,14 @@ class Runs(unittest.TestCase):
             self.found.replayed(shape_that_names(64))
         self.assertTrue(caught.exception.is_hopeless)
 
+    def test_a_number_like_the_address_of_what_nobody_reads(self):
+        """It is a size, or what the stack had: no kernel can have it from there."""
+        run = self.effects(self.assigning())
+        self.found._places = types.SimpleNamespace(stored={"last"}, asks_for=lambda name: False,
+                                                   tell=lambda owner, name: False)
+        run((1,))
+        self.assertTrue(self.found.replayed(shape_that_names(64)).fit())
+
     def test_runs_that_differ(self):
         def fn():
             taken.append(1)

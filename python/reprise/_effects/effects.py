@@ -123,7 +123,7 @@ class Effects:
         self.known = known or {}
         self.arguments = arguments
         self.slots = None   # what the runs assign: tuples (Slot, kind before); None: no run so far
-        self.before = []    # tensors that were in these slots
+        self.before = []    # tensors that were in these slots, but for those that nobody reads
         self.found = {}     # as known, of this attempt
         self.follows_draws = bool  # asked behind a run: do replays draw what it drew on the CPU?
         self._grown = []    # changes of what grows
@@ -396,7 +396,7 @@ class Effects:
             records = tuple(filter(None, records))
             raise Changed(changes, self._advice(changes), self._kinds_under(changes), records,
                           found=self.found, is_registered=any(r.registered for r in records))
-        self.before = [leaf for c in changes for leaf in _leaves(c.before)
+        self.before = [leaf for c in changes if type(c.slot) is not UnreadSlot for leaf in _leaves(c.before)
                        if isinstance(leaf, self.torch.Tensor) and leaf.is_cuda]
         self._grown = [c for c in changes if self._is_grown(c)]
         return [(Step(c.slot, step_of(c)) if c in self._grown and step_of(c) else c.slot, self._kind(c.before))
