@@ -1097,6 +1097,18 @@ def image_that_is_replaced():
     return fn, lambda i: setattr(n, "image", Image.new("L", (2, 2), int(10 * values(i))) if i % 3 == 0 else n.image)
 
 
+@kind()
+def number_of_a_class_of_the_programs():
+    class Metres(float):
+        pass
+    n, held = net(), types.SimpleNamespace()
+
+    def change(i):
+        held.height = Metres(values(i))
+        return (Metres(2 * values(i)),)
+    return lambda x, width: n(x) * width * held.height, change
+
+
 @kind(needs="regex")
 def pattern_of_an_extension():
     import regex

@@ -951,7 +951,10 @@ class Graphed:
             raise NewValues(why)
         key = (family, self._numbers.values(family, values), modes)
         self._check_asked(leaves, tensors)
-        return tensors, (key, self._pattern(key))
+        try:
+            return tensors, (key, self._pattern(key))
+        except TypeError:
+            raise Uncapturable("an argument holds what cannot be hashed, so that a change of it would go unseen") from None
 
     def _own_among(self, leaves):
         """(number, id) of each leaf that is a tensor which the callable reads beside its arguments."""

@@ -70,6 +70,7 @@ _OPEN_MODULES = frozenset(("threading", "queue", "configparser", "string", "mult
 _OPEN_PACKAGES = ("torch.distributions.", "torch.utils.data.")  # likewise, with what they inherit
 _ASKED_IN_C = ("__array__", "__array_interface__", "__dlpack__")  # by NumPy and PyTorch, of what becomes an array
 _OF_C = frozenset((types.MethodDescriptorType, types.WrapperDescriptorType))  # what a class of C has
+_PLAIN_BASES = ((int, int.__int__), (float, float.__float__), (str, str.__str__))  # of classes, and what objects are then
 _INTERPRETERS = "torch.fx.interpreter"  # whose objects go through a module of the program's
 _MOCKS = "unittest.mock"  # whose objects answer to every name, so that they pass for iterators
 _LOCKS = (type(threading.Lock()),)
@@ -1329,9 +1330,12 @@ class Walk(_C.Walk):
         if foreign:
             return self._foreign_object(value, names, path)
         is_of_extension = self._is_of_extension(kind)
-        if names is None and is_of_extension and _compares(kind):
+        if names is None and is_of_extension and _compares(value):
             return value
         self._follow(Walk._object_reads, value, path)
+        for base, plain_of in _PLAIN_BASES:
+            if isinstance(value, base):
+                return (Same(kind), plain_token(plain_of(value)))
         if is_of_extension:  # that holds what nobody can look at
             return Same(value)
         return (Same(kind),)
@@ -1339,7 +1343,7 @@ class Walk(_C.Walk):
     def _is_of_extension(self, kind):
         found = self._extensions.get(id(kind))
         if found is None:
-            found = self._extensions[id(kind)] = not issubclass(kind, _OPEN_TYPES) and any(
+            found = self._extensions[id(kind)] = not issubclass(kind, (*_OPEN_TYPES, BaseException)) and any(
                 map(_is_of_extension, kind.__mro__[:-1]))
         return found
 
@@ -1611,9 +1615,15 @@ def _is_of_extension(kind):
         type, names.values())
 
 
-def _compares(kind):
-    """Has it values, which are equal where what they say is?"""
-    return kind.__hash__ not in (None, object.__hash__)
+def _compares(value):
+    """Is it equal to others that say the same?"""
+    if type(value).__hash__ in (None, object.__hash__):
+        return False
+    try:
+        hash(value)
+    except Exception:  # of a part that has none
+        return False
+    return True
 
 
 def _is_class_of_torch(kinds):
