@@ -102,6 +102,23 @@ class CpuValues(unittest.TestCase):
                          len(calls) - 1 if replays is None else replays)
         return graphed
 
+    def test_a_table_that_changes_is_named(self):
+        """By its size, not with all that it holds; gradients have no part in it."""
+        table = torch.ones(3000)
+        made = reprise.graphed(lambda x: x * table.to(x.device).sum())
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for i in range(13):
+                table[i] = i
+                x = torch.ones(3, device="cuda", requires_grad=True)
+                y = made(x)
+                y.sum().backward()
+                self.assertEqual(x.grad.tolist(), [table.sum().item()] * 3)
+        text = " ".join(str(one.message) for one in said)
+        self.assertIn("a tensor on the CPU that it reads had other values", text)
+        self.assertIn("(now 12000 bytes)", text)
+        self.assertNotIn("gradients", text)
+
     # ---- Arguments ----
 
     def test_an_argument_that_is_moved(self):

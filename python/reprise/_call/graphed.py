@@ -509,6 +509,9 @@ class Graphed:
                           key=lambda found: found[0])
         if shape.assigned.have_moved():
             text = WHY.format(MOST_STALE)
+        elif shape.reads_other_values():
+            text = (f"a tensor on the CPU that it reads had other values after each of {MOST_STALE} captures. Keep it on "
+                    "the GPU, or pass it as an argument")
         elif isinstance(shape, Split) and shape.found is not None and shape.found.are_gone():
             text = (f"a tensor that its results go back to was another one after each of {MOST_STALE} captures. Pass "
                     "it as an argument, or write into it instead of replacing it")

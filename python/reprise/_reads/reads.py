@@ -33,6 +33,7 @@ from .values import Unreadable, Values
 from .walk import BASES, OF_CLASSES, TENSOR, Same
 
 MOST_STEPS = 4        # from an object among the arguments to a module that it leads to
+MOST_TOLD = 100       # characters of a value
 MOST_SEARCHED = 256   # objects on the way to such modules
 MOST_STATES = 1024   # that are told apart; of more the one that was not met for longest is forgotten
 _found: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()  # Reads by the id of a callable
@@ -580,7 +581,10 @@ def told(token):
     if isinstance(token, Same):
         return f"a {type(token.object).__name__}"
     if isinstance(token, tuple) and len(token) == 2 and isinstance(token[0], type):
-        return token[1] if token[0] in (float, complex) else repr(token[1])
+        if token[0] is bytes and len(token[1]) > MOST_TOLD:
+            return f"{len(token[1])} bytes"
+        text = token[1] if token[0] in (float, complex) else repr(token[1])
+        return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}.."
     if isinstance(token, tuple) and token and token[0] in ("tensor", "array"):
         return f"another {token[0]}"
     return "another object"
