@@ -41,6 +41,10 @@ class Part:
         return (self,)
 
     @staticmethod
+    def reads_other_values():
+        return False
+
+    @staticmethod
     def has_its_scalars():
         return True
 
