@@ -1047,13 +1047,17 @@ def name_of_the_thread():
     return lambda x: n(x) * (2.0 if threading.current_thread().name == "other" else 1.0), change
 
 
-@kind()
-def event_of_threading():
-    n, event = net(), threading.Event()
+def scaled_by(event):
+    n = net()
 
     def change(i):
         (event.set if i // 3 == 1 else event.clear)()
     return lambda x: n(x) * (2.0 if event.is_set() else 1.0), change
+
+
+@kind()
+def event_of_threading():
+    return scaled_by(threading.Event())
 
 
 @kind()
@@ -1069,11 +1073,7 @@ def event_of_asyncio():
 
 @kind()
 def event_of_processes():
-    n, event = net(), multiprocessing.Event()
-
-    def change(i):
-        (event.set if i // 3 == 1 else event.clear)()
-    return lambda x: n(x) * (2.0 if event.is_set() else 1.0), change
+    return scaled_by(multiprocessing.Event())
 
 
 @kind()

@@ -59,7 +59,7 @@ class Homes:
         for device in {grad.device for _, grad, _ in filled}:
             torch.cuda.current_stream(device).synchronize()
         for param, grad, home in filled:
-            if self._returned.pop(id(param), None) is None:
+            if self._returned.pop(id(param), None) is not grad:
                 grad.is_lent_by_reprise = grad.is_set_aside_by_reprise = False
             grad.set_(home)
             self._keep(param, home)

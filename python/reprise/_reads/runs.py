@@ -54,8 +54,9 @@ _SAVERS = {"save": ("torch.serialization", "torch.jit._serialization", *_NPY), "
            "savetxt": _NPY, "loadtxt": _NPY, "genfromtxt": _NPY,
            "load": ("torch.serialization", "torch.jit._serialization", *_NPY),
            "safe_open": ("builtins", "safetensors")}  # a class
-_OF_SYSTEM = {"fork_exec": ("starts a process", "io"), "getrusage": ("asks for the time, resource.getrusage", "time"),
-              "generate_time_safe": ("draws a number from the time, uuid.uuid1", "time")}
+_CLOCKS_AND_PROCESSES = {"fork_exec": ("starts a process", "io"),
+                         "getrusage": ("asks for the time, resource.getrusage", "time"),
+                         "generate_time_safe": ("draws a number from the time, uuid.uuid1", "time")}
 _QUEUE = ("_queue", frozenset(("get_nowait", "put_nowait", "qsize")))  # in C, with methods that are rare elsewhere
 _ANSWERS = frozenset(("set_result", "set_exception", "cancel"))  # of a future that others wait for
 _SEEDS = frozenset(("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all"))
@@ -84,7 +85,8 @@ _OF_STATES = frozenset().union(_SEEDS, _LOOKS, _MEASURES, _THREADS, _LOGS, _SAVE
 _FORK = "fork_rng"
 # Of what is implemented in C nothing else has an effect, but for methods of NumPy's generators.
 _WORDS = frozenset().union(
-    _TIMES, _IO, _FILE_METHODS, _SYSTEM, _DUMPS, _DUMPERS, _OF_SYSTEM, _QUEUE[1], _ANSWERS, _SEEDS, _LOOKS, _LOOKING, _SETTING, _MEASURES,
+    _TIMES, _IO, _FILE_METHODS, _SYSTEM, _DUMPS, _DUMPERS, _CLOCKS_AND_PROCESSES, _QUEUE[1], _ANSWERS, _SEEDS, _LOOKS,
+    _LOOKING, _SETTING, _MEASURES,
     ("isenabled", "next", "globals", "setattr", "delattr", "safe_open", "random", "getrandbits", "seed", "now", "utcnow",
      "today"))
 _NUMPYS = ("numpy.random.mtrand", "numpy.random._generator")
@@ -156,8 +158,8 @@ def effect_of(function, first=None, iterators=()):
         return "asks whether garbage is collected, gc.isenabled", "state"
     if module in _DUMPS.get(name, ()):
         return _FILED
-    if name in _OF_SYSTEM:
-        return _OF_SYSTEM[name]
+    if name in _CLOCKS_AND_PROCESSES:
+        return _CLOCKS_AND_PROCESSES[name]
     if module in ("posix", "nt") and name in _SYSTEM:
         return f"calls os.{name}", "random" if "random" in name else "io"
     if owner is None and type(function) is types.MethodDescriptorType:
@@ -679,7 +681,8 @@ def _is_harmless(kind, is_called):
     objects one? Those that stand for others may, and methods that are called as they are."""
     if not is_called:
         return kind.__module__ not in _NUMPYS
-    if kind in _IN_C or _effect_of_library(kind.__name__, kind.__module__) is not None or (hasattr(kind, "__self__") and kind is not super):
+    if kind in _IN_C or _effect_of_library(kind.__name__, kind.__module__) is not None or (
+            hasattr(kind, "__self__") and kind is not super):
         return False
     module = getattr(sys.modules.get("torch.nn"), "Module", None)
     if kind.__getattribute__ is object.__getattribute__ and getattr(kind, "__getattr__", None) in (

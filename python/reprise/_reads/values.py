@@ -88,7 +88,8 @@ class Values:
         return self._known_now() == other.walk.known and self.executed == other.executed and (
             self.executed.asked == other.executed.asked and self.executed.made == other.executed.made and (
                 self.executed.loose.keys() == other.executed.loose.keys()) and (
-                    self.executed.loggers.keys() == other.executed.loggers.keys())) and len(self.roots) == len(other.roots) and all(
+                    self.executed.loggers.keys() == other.executed.loggers.keys())) and (
+            len(self.roots) == len(other.roots)) and all(
             mine[0] is its[0] and mine[1] == its[1] for mine, its in zip(self.roots, other.roots))
 
     def look_further(self):

@@ -1333,18 +1333,18 @@ class Walk(_C.Walk):
         if names is None and is_of_extension and _compares(value):
             return value
         self._follow(Walk._object_reads, value, path)
+        if not is_of_extension:
+            return (Same(kind),)
         for base, plain_of in _PLAIN_BASES:
             if isinstance(value, base):
                 return (Same(kind), plain_token(plain_of(value)))
-        if is_of_extension:  # that holds what nobody can look at
-            return Same(value)
-        return (Same(kind),)
+        return Same(value)  # it holds what nobody can look at
 
     def _is_of_extension(self, kind):
         found = self._extensions.get(id(kind))
         if found is None:
             found = self._extensions[id(kind)] = not issubclass(kind, (*_OPEN_TYPES, BaseException)) and any(
-                map(_is_of_extension, kind.__mro__[:-1]))
+                map(_is_in_c, kind.__mro__[:-1]))
         return found
 
     def _error(self, error, path):
@@ -1608,7 +1608,7 @@ def _called_by_others(kind, names):
             and isinstance(held, (types.FunctionType, classmethod, staticmethod, property))}
 
 
-def _is_of_extension(kind):
+def _is_in_c(kind):
     """Is it a class of C, whose objects hold what Python can't look at?"""
     names = kind.__dict__
     return "__slots__" not in names and _OF_C.intersection(map(type, names.values())) and types.FunctionType not in map(
